@@ -1,0 +1,46 @@
+"""All that the hub knows for one client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from emceepee.clock import Clock
+from emceepee.core.deadlines import DeadlineQueue
+from emceepee.core.events import EventLog
+from emceepee.core.questions import QuestionTable
+from emceepee.core.tasks import TaskLimits, TaskTable
+from emceepee.core.timers import Timer
+from emceepee.ids import IdFactory, MonotonicIds, secure_ids
+
+__all__ = ["SessionLimits", "SessionState"]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionLimits:
+    tasks: TaskLimits = field(default_factory=TaskLimits)
+    max_tasks: int = 100
+    max_events: int = 1000
+    question_timeout_ms: int = 600_000
+
+
+class SessionState:
+    """The event log, the tables and the one deadline queue of a session."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        limits: SessionLimits,
+        *,
+        ids: IdFactory | None = None,
+        on_earlier_deadline: Callable[[], None] = lambda: None,
+        on_warning: Callable[[str, Mapping[str, Any]], None] = lambda _name, _facts: None,
+    ) -> None:
+        ids = ids or secure_ids(clock)
+        self.deadlines: DeadlineQueue[Timer] = DeadlineQueue(on_earlier_deadline)
+        self.events = EventLog(clock, MonotonicIds(clock), limit=limits.max_events, on_warning=on_warning)
+        self.tasks = TaskTable(clock, ids, self.deadlines, self.events.append, limits.tasks)
+        self.questions = QuestionTable(
+            clock, ids, self.deadlines, self.events.append, timeout_ms=limits.question_timeout_ms
+        )
