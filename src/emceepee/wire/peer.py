@@ -1,0 +1,217 @@
+"""One open JSON-RPC connection to a server, in raw dicts.
+
+`open_peer` owns the channel: the task that enters it runs the connection and is the only one that leaves it; everybody
+else just sends through the `Peer`. Nothing above this module sees the SDK's types or errors.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from itertools import count
+from typing import Any, Protocol, TypeAlias
+
+import anyio
+import anyio.abc
+from mcp.shared.dispatcher import CallOptions, DispatchContext, ProgressFnT
+from mcp.shared.exceptions import MCPError
+from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
+from mcp.shared.message import ServerMessageMetadata
+from mcp.shared.transport_context import TransportContext
+from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR
+
+from emceepee.clock import Clock
+from emceepee.concurrency import task_group
+from emceepee.errors import ConnectionLost, EmceepeeError, PeerError, RequestTimedOut
+from emceepee.wire.era import Era, HandshakeEra
+from emceepee.wire.transport import Channel, ChannelState, Transport, is_transport_failure
+
+__all__ = ["OnProgress", "Peer", "PeerHandler", "open_peer"]
+
+logger = logging.getLogger(__name__)
+
+JsonObject: TypeAlias = dict[str, Any]
+OnProgress: TypeAlias = Callable[[float, float | None, str | None], Awaitable[None]]
+
+HANDSHAKE_PENDING = HandshakeEra("")
+"""What a peer speaks before anything is negotiated: bare requests."""
+
+
+class PeerHandler(Protocol):
+    """What comes from the server. `related` is the id of the request of ours on whose response stream it came."""
+
+    async def on_request(self, method: str, params: Mapping[str, Any], related: int | None) -> JsonObject:
+        """Answer a request; cancelled if the server takes it back.
+
+        Raises:
+            PeerError: what the server is told instead of a result.
+        """
+        ...
+
+    async def on_notification(self, method: str, params: Mapping[str, Any], related: int | None) -> None: ...
+
+    def on_garbage(self, error: Exception) -> None:
+        """Something arrived that is not JSON-RPC."""
+        ...
+
+
+class Peer:
+    """Sends requests and notifications; `closed` is set when the connection has ended, for whatever reason."""
+
+    def __init__(self, transport: Transport, channel: Channel, clock: Clock, handler: PeerHandler) -> None:
+        self.transport = transport
+        self.era: Era = HANDSHAKE_PENDING
+        self.closed = anyio.Event()
+        self.clock = clock
+        self._handler = handler
+        self._state = channel.state
+        self._ids = count(1)
+        self._in_flight = 0
+        self._running = anyio.CancelScope()
+        self.last_heard = clock.monotonic()
+        """When the server last gave a sign of life."""
+        self._dispatcher: JSONRPCDispatcher[TransportContext] = JSONRPCDispatcher(
+            channel.read, channel.write, on_stream_exception=self._on_stream_exception
+        )
+
+    @property
+    def state(self) -> ChannelState:
+        return self._state
+
+    @property
+    def lost_reason(self) -> str:
+        return self._state.lost_reason or "the connection was closed"
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request of ours waits for an answer."""
+        return self._in_flight == 0
+
+    def new_request_id(self) -> int:
+        """An id that the caller knows before the request is sent."""
+        return next(self._ids)
+
+    def adopt(self, era: Era) -> None:
+        """Speak `era` from now on."""
+        self.era = era
+        self._state.protocol_version = era.version
+
+    async def request(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        request_id: int | None = None,
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+        headers: Mapping[str, str] | None = None,
+        era: Era | None = None,
+    ) -> JsonObject:
+        """Send a request and wait for its raw result; cancelling the caller cancels it at the server.
+
+        Raises:
+            PeerError: the server answered with an error.
+            RequestTimedOut: no answer within `timeout` seconds; the server was told.
+            ConnectionLost: the connection went away, or the request could not be delivered.
+        """
+        outgoing = (era or self.era).dress(method, params)
+        options = CallOptions(request_id=self.new_request_id() if request_id is None else request_id)
+        if method in ("initialize", "server/discover"):
+            options["cancel_on_abandon"] = False
+        if outgoing.headers or headers:
+            options["headers"] = {**outgoing.headers, **(headers or {})}
+        if on_progress is not None:
+            options["on_progress"] = _as_progress_fn(on_progress)
+        if timeout is None:
+            return await self._send(method, outgoing.params, options)
+        with self.clock.move_on_after(timeout):
+            return await self._send(method, outgoing.params, options)
+        raise RequestTimedOut(method, timeout)
+
+    async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
+        """Send a notification; one for a connection that is gone is dropped."""
+        await self._dispatcher.notify(method, params)
+
+    async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
+        """Carry messages until the channel ends."""
+        try:
+            with self._running:
+                await self._dispatcher.run(self._on_request, self._on_notify, task_status=task_status)
+        finally:
+            self.closed.set()
+
+    def hang_up(self, reason: str) -> None:
+        """Give the connection up: everybody who waits on it is told `reason`."""
+        self._state.lost_reason = self._state.lost_reason or reason
+        self._running.cancel()
+
+    async def _send(self, method: str, params: JsonObject | None, options: CallOptions) -> JsonObject:
+        self._in_flight += 1
+        try:
+            result = await self._dispatcher.send_raw_request(method, params, options)
+            self.last_heard = self.clock.monotonic()
+            return result
+        except MCPError as error:
+            if error.code == CONNECTION_CLOSED and self._state.lost_reason is not None:
+                raise ConnectionLost(self._state.lost_reason) from None
+            if is_transport_failure(error.error.data) or (error.code == CONNECTION_CLOSED and self.closed.is_set()):
+                raise ConnectionLost(error.error.message) from None
+            self.last_heard = self.clock.monotonic()
+            raise PeerError(error.code, error.error.message, error.error.data) from None
+        finally:
+            self._in_flight -= 1
+
+    async def _on_request(
+        self, context: DispatchContext[TransportContext], method: str, params: Mapping[str, Any] | None
+    ) -> JsonObject:
+        try:
+            return await self._handler.on_request(method, params or {}, _related(context))
+        except PeerError as error:
+            raise MCPError(error.code, error.message, error.data) from None
+        except EmceepeeError as error:
+            raise MCPError(INTERNAL_ERROR, str(error)) from None
+        except Exception:
+            # The SDK would answer with code 0 and the text of whatever broke in here.
+            logger.exception("handler for %s failed", method)
+            raise MCPError(INTERNAL_ERROR, "Internal error") from None
+
+    async def _on_notify(
+        self, context: DispatchContext[TransportContext], method: str, params: Mapping[str, Any] | None
+    ) -> None:
+        self.last_heard = self.clock.monotonic()
+        await self._handler.on_notification(method, params or {}, _related(context))
+
+    async def _on_stream_exception(self, error: Exception) -> None:
+        self._handler.on_garbage(error)
+
+
+def _related(context: DispatchContext[TransportContext]) -> int | None:
+    metadata = context.message_metadata
+    if isinstance(metadata, ServerMessageMetadata) and isinstance(metadata.related_request_id, int):
+        return metadata.related_request_id
+    return None
+
+
+def _as_progress_fn(on_progress: OnProgress) -> ProgressFnT:
+    async def call(progress: float, total: float | None, message: str | None) -> None:
+        await on_progress(progress, total, message)
+
+    return call
+
+
+@asynccontextmanager
+async def open_peer(transport: Transport, clock: Clock, handler: PeerHandler) -> AsyncIterator[Peer]:
+    """Open a connection and run it while the body runs; nothing is negotiated yet.
+
+    Raises:
+        ConnectFailed: there is nothing to connect to.
+    """
+    async with transport.open() as channel:
+        peer = Peer(transport, channel, clock, handler)
+        async with task_group() as tasks:
+            await tasks.start(peer.run)
+            try:
+                yield peer
+            finally:
+                tasks.cancel_scope.cancel()

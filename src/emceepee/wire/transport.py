@@ -1,0 +1,92 @@
+"""The boundary between a peer and whatever carries its messages.
+
+A transport is a recipe: `open()` gives a channel, and may be called again for the next connection to the same server.
+Implementations: `http.py`, `sse.py`, `stdio.py`, `memory.py`.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, TypeAlias
+
+from mcp.shared._stream_protocols import ReadStream, WriteStream
+from mcp.shared.message import SessionMessage
+
+__all__ = [
+    "CLOSE_TIMEOUT",
+    "TRANSPORT_FAILURE",
+    "Channel",
+    "ChannelState",
+    "Transport",
+    "TransportKind",
+    "is_transport_failure",
+]
+
+TransportKind: TypeAlias = Literal["http", "sse", "stdio", "memory"]
+
+
+@dataclass(slots=True)
+class ChannelState:
+    """What a channel and its peer tell each other beside the messages.
+
+    The peer writes `protocol_version` once it is negotiated; the transport writes the rest.
+    """
+
+    protocol_version: str | None = None
+    """Goes into the `MCP-Protocol-Version` header of every later HTTP request."""
+    session_id: str | None = None
+    process_id: int | None = None
+    lost_reason: str | None = None
+    """Why the channel ended by itself, in a few words for people; None while it is open, or if we closed it."""
+
+
+@dataclass(slots=True)
+class Channel:
+    """One open connection.
+
+    `read` yields messages, and exceptions for what could not be parsed, and ends when the connection is lost: by then
+    `state.lost_reason` is set. A message that arrived on the response stream of one of our requests carries
+    `ServerMessageMetadata(related_request_id=<the id of that request>)`; any other message carries None.
+    `write` takes messages; `ClientMessageMetadata.headers` are HTTP headers for that message alone.
+    """
+
+    read: ReadStream[SessionMessage | Exception]
+    write: WriteStream[SessionMessage]
+    state: ChannelState = field(default_factory=ChannelState)
+
+
+class Transport(Protocol):
+    """How to reach one server."""
+
+    @property
+    def kind(self) -> TransportKind: ...
+
+    @property
+    def target(self) -> str:
+        """The server's address as people may see it: without headers, environment or user info."""
+        ...
+
+    def open(self) -> AbstractAsyncContextManager[Channel]:
+        """Open a connection, to be entered and left by one and the same task.
+
+        Leaving it takes at most `CLOSE_TIMEOUT` seconds, also under cancellation, and leaves no task, socket or
+        process behind.
+
+        Raises:
+            ConnectFailed: there is nothing to connect to (where that shows before the first message).
+        """
+        ...
+
+
+TRANSPORT_FAILURE = "emceepee.transport_failure"
+"""A key in the `data` of errors that a transport makes up for a request it could not carry: a server of its own may use
+any error code, so the code cannot tell."""
+
+
+def is_transport_failure(data: object) -> bool:
+    return isinstance(data, dict) and TRANSPORT_FAILURE in data
+
+
+CLOSE_TIMEOUT = 3.0
+"""Every stdio server of the hub has to be gone within the 5 seconds of a graceful shutdown."""
