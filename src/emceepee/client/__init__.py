@@ -1,0 +1,26 @@
+"""A client library: one connection to one MCP server, in either era of the protocol.
+
+    async with connect("http://127.0.0.1:3001/mcp") as server:
+        result = await server.call_tool("add", {"a": 1, "b": 2})
+
+Results are the server's own JSON, untouched. The hub's links stand on this, and so can you.
+"""
+
+from emceepee.client.connect import connect
+from emceepee.client.connection import ServerConnection
+from emceepee.client.options import ClientOptions, ClientSink
+from emceepee.client.questions import CallRef, Question
+from emceepee.client.targets import Http, Sse, Stdio, Target
+
+__all__ = [
+    "CallRef",
+    "ClientOptions",
+    "ClientSink",
+    "Http",
+    "Question",
+    "ServerConnection",
+    "Sse",
+    "Stdio",
+    "Target",
+    "connect",
+]

@@ -1,0 +1,94 @@
+"""Opening a connection: which transport, which era, and what runs beside it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from emceepee.client.connection import ServerConnection
+from emceepee.client.inbound import Inbound
+from emceepee.client.listening import Listener
+from emceepee.client.liveness import watch_liveness
+from emceepee.client.options import ClientOptions, ClientSink
+from emceepee.client.targets import Target, transports_for
+from emceepee.clock import Clock, SystemClock
+from emceepee.concurrency import task_group
+from emceepee.errors import ConnectFailed, RequestTimedOut, WireError
+from emceepee.wire.negotiation import EraChoice, negotiate
+from emceepee.wire.peer import open_peer
+from emceepee.wire.transport import Transport
+
+__all__ = ["connect"]
+
+
+@asynccontextmanager
+async def connect(
+    target: Target,
+    *,
+    options: ClientOptions | None = None,
+    sink: ClientSink | None = None,
+    clock: Clock | None = None,
+) -> AsyncIterator[ServerConnection]:
+    """Connect to one server: `connect("http://…/mcp")`, `connect(Stdio("npx", ["-y", "server"]))`, `connect(Sse(url))`.
+
+    Without a `sink`, questions come through `questions()` and notifications are dropped.
+
+    Raises:
+        ConnectFailed: no connection could be made; it says why.
+    """
+    options = options or ClientOptions()
+    clock = clock or SystemClock()
+    inbound = Inbound(options, sink)
+    transports = transports_for(target, clock, inbound.on_stderr)
+    async with AsyncExitStack() as stack:
+        stack.callback(inbound.close)
+        errors: list[WireError] = []
+        for transport, era in _attempts(transports, options.era):
+            try:
+                server = await stack.enter_async_context(_connection(transport, inbound, options, clock, era))
+                break
+            except WireError as error:
+                errors.append(error)
+                if isinstance(error, RequestTimedOut):
+                    raise _connect_failed(transport, errors[0]) from error
+        else:
+            raise _connect_failed(transports[0], errors[0]) from errors[0]
+        yield server
+
+
+def _attempts(transports: tuple[Transport, ...], era: EraChoice) -> Iterator[tuple[Transport, EraChoice]]:
+    """What to try, in which order."""
+    for transport in transports:
+        if transport.kind == "sse":
+            yield transport, "handshake" if era == "auto" else era
+        else:
+            yield transport, era
+        if transport.kind == "stdio" and era == "auto":
+            # Some programs exit at the sight of anything but `initialize`: start them again, and say that first.
+            yield transport, "handshake"
+
+
+def _connect_failed(transport: Transport, error: WireError) -> ConnectFailed:
+    return error if isinstance(error, ConnectFailed) else ConnectFailed(transport.target, str(error))
+
+
+@asynccontextmanager
+async def _connection(
+    transport: Transport, inbound: Inbound, options: ClientOptions, clock: Clock, era: EraChoice
+) -> AsyncIterator[ServerConnection]:
+    async with open_peer(transport, clock, inbound) as peer:
+        inbound.bind(peer.state)
+        negotiated = await negotiate(peer, options.identity(), era)
+        listener = Listener(peer, clock)
+        server = ServerConnection(peer, negotiated, inbound, listener)
+        async with task_group() as tasks:
+            if server.era == "modern":
+                listener.start(server.capabilities)
+                tasks.start_soon(listener.run)
+            if transport.kind == "http":
+                tasks.start_soon(watch_liveness, peer, server, clock, options.idle_ping)
+            try:
+                yield server
+            finally:
+                inbound.is_closing = True
+                tasks.cancel_scope.cancel()

@@ -1,0 +1,103 @@
+"""A request that may ask back before it is done.
+
+In the handshake era the server's questions come as requests of their own while ours is open. In the modern era the
+answer to our request is `input_required`, and we send it again with the answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import anyio
+
+from emceepee.client.inbound import Inbound
+from emceepee.client.questions import KIND_OF_METHOD
+from emceepee.core.questions import Belonging
+from emceepee.errors import PeerError, RequestTimedOut
+from emceepee.wire.peer import OnProgress, Peer
+
+__all__ = ["InteractiveRequest"]
+
+JsonObject: TypeAlias = dict[str, Any]
+
+MAX_ROUNDS = 100
+"""How often a server may ask for the same request, before we take it for broken."""
+
+EMPTY_ROUND_DELAY = 1.0
+"""Seconds before a request is sent again for which the server wants no input at all, only to be asked later."""
+
+
+class InteractiveRequest:
+    def __init__(self, peer: Peer, inbound: Inbound, method: str, params: Mapping[str, Any], origin: object) -> None:
+        self._peer = peer
+        self._inbound = inbound
+        self._method = method
+        self._params = params
+        self._origin = origin
+
+    async def run(
+        self,
+        *,
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> JsonObject:
+        """Send the request, and again for as long as the server asks back; `timeout` is for all of it."""
+        if timeout is None:
+            return await self._rounds(on_progress, headers)
+        with self._peer.clock.move_on_after(timeout):
+            return await self._rounds(on_progress, headers)
+        raise RequestTimedOut(self._method, timeout)
+
+    async def _rounds(self, on_progress: OnProgress | None, headers: Mapping[str, str] | None) -> JsonObject:
+        params = dict(self._params)
+        for _ in range(MAX_ROUNDS):
+            request_id = self._peer.new_request_id()
+            with self._inbound.in_flight(request_id, self._origin):
+                result = await self._peer.request(
+                    self._method, params, request_id=request_id, on_progress=on_progress, headers=headers
+                )
+            if result.get("resultType") != "input_required":
+                return result
+            params = {**self._params, **await self._answers(result)}
+        raise PeerError(-32603, f"the server asked for input {MAX_ROUNDS} times and is still not done")
+
+    async def _answers(self, result: Mapping[str, Any]) -> JsonObject:
+        """What the retry carries beside the original parameters."""
+        requests = result.get("inputRequests") or {}
+        if not isinstance(requests, Mapping):
+            raise PeerError(-32603, "the server sent inputRequests that are not an object")
+        if not requests:
+            with self._peer.clock.move_on_after(EMPTY_ROUND_DELAY):
+                await anyio.sleep_forever()
+        answers: JsonObject = {}
+        async with anyio.create_task_group() as tasks:
+            for key, request in requests.items():
+                tasks.start_soon(self._answer_into, answers, key, request)
+        failed = [answer for answer in answers.values() if isinstance(answer, PeerError)]
+        if failed:
+            raise failed[0]
+        retry: JsonObject = {"inputResponses": answers} if answers else {}
+        if "requestState" in result:
+            retry["requestState"] = result["requestState"]
+        return retry
+
+    async def _answer_into(self, answers: JsonObject, key: str, request: Any) -> None:
+        try:
+            answers[key] = await self._answer(request)
+        except PeerError as error:
+            answers[key] = error
+
+    async def _answer(self, request: Any) -> JsonObject:
+        method = request.get("method") if isinstance(request, Mapping) else None
+        params = (request.get("params") or {}) if isinstance(request, Mapping) else {}
+        if method == "roots/list":
+            return {"roots": [{"uri": uri} for uri in self._inbound.roots]}
+        kind = KIND_OF_METHOD.get(str(method))
+        if kind is None:
+            raise PeerError(-32603, f"the server asked for input with {method!r}, which we do not know")
+        question = self._inbound.ask(
+            kind, params, arrival="input_required", belongs_to=Belonging(self._origin, "exact")
+        )
+        return await self._inbound.wait_for_answer(question)

@@ -1,0 +1,87 @@
+"""The modern era's way to be told of changes: one `subscriptions/listen` stream.
+
+What is listened for is fixed when the stream is opened, so a change of the subscriptions opens it anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import anyio
+
+from emceepee.clock import Clock
+from emceepee.errors import ConnectionLost, PeerError
+from emceepee.wire.peer import Peer
+
+__all__ = ["Listener"]
+
+RETRY_DELAY = 5.0
+"""Seconds before a stream that broke is opened again; there is no replay, so nothing is gained by haste."""
+
+_LIST_CHANGES: Mapping[str, str] = {
+    "tools": "toolsListChanged",
+    "prompts": "promptsListChanged",
+    "resources": "resourcesListChanged",
+}
+
+
+class Listener:
+    """Keeps the stream open while there is something to listen for; idle in the handshake era."""
+
+    def __init__(self, peer: Peer, clock: Clock) -> None:
+        self._peer = peer
+        self._clock = clock
+        self._lists: dict[str, bool] = {}
+        self._resources: dict[str, None] = {}
+        self._changed = anyio.Event()
+        self._stream = anyio.CancelScope()
+
+    def start(self, capabilities: Mapping[str, Any]) -> None:
+        """Listen for the lists that the server says may change."""
+        for capability, key in _LIST_CHANGES.items():
+            declared = capabilities.get(capability)
+            if isinstance(declared, Mapping) and declared.get("listChanged"):
+                self._lists[key] = True
+        self._reopen()
+
+    def add_resource(self, uri: str) -> None:
+        self._resources[uri] = None
+        self._reopen()
+
+    def remove_resource(self, uri: str) -> None:
+        self._resources.pop(uri, None)
+        self._reopen()
+
+    async def run(self) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed = anyio.Event()
+            if not (wanted := self._wanted()):
+                continue
+            with anyio.CancelScope() as self._stream:
+                if not await self._listen(wanted):
+                    continue
+                with self._clock.move_on_after(RETRY_DELAY):
+                    await self._changed.wait()
+                self._changed.set()
+
+    async def _listen(self, wanted: dict[str, Any]) -> bool:
+        """Hold the stream open; whether it is worth opening again after it ended."""
+        try:
+            await self._peer.request("subscriptions/listen", {"notifications": wanted})
+        except PeerError:
+            return False
+        except ConnectionLost:
+            return not self._peer.closed.is_set()
+        return True
+
+    def _wanted(self) -> dict[str, Any]:
+        wanted: dict[str, Any] = dict(self._lists)
+        if self._resources:
+            wanted["resourceSubscriptions"] = list(self._resources)
+        return wanted
+
+    def _reopen(self) -> None:
+        self._changed.set()
+        self._stream.cancel()

@@ -1,0 +1,52 @@
+"""How a connection presents itself and behaves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from emceepee import __version__
+from emceepee.client.questions import Question
+from emceepee.wire.era import Identity
+from emceepee.wire.negotiation import EraChoice
+
+__all__ = ["ClientOptions", "ClientSink"]
+
+
+class ClientSink(Protocol):
+    """Who is told what comes from the server. Calls are synchronous: note it, and act elsewhere."""
+
+    def on_question(self, question: Question) -> None: ...
+
+    def on_notification(self, method: str, params: Mapping[str, Any]) -> None: ...
+
+    def on_log(self, source: str, entry: Mapping[str, Any]) -> None:
+        """A log entry: `source` is `protocol`, `stderr` or `stdout` (what was not JSON-RPC)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ClientOptions:
+    name: str = "emceepee"
+    version: str = __version__
+    era: EraChoice = "auto"
+    elicitation: bool = True
+    """Whether to declare that we can be asked for input; whoever sets it has to answer `questions()`."""
+    sampling: bool = True
+    roots: Sequence[str] | None = None
+    """File URIs for `roots/list`; None leaves the capability out."""
+    idle_ping: float = 30.0
+    """Seconds of silence after which an HTTP server is asked whether it is still there."""
+    extra_capabilities: Mapping[str, Any] = field(default_factory=dict)
+
+    def identity(self) -> Identity:
+        capabilities: dict[str, Any] = {}
+        if self.elicitation:
+            capabilities["elicitation"] = {"form": {}, "url": {}}
+        if self.sampling:
+            capabilities["sampling"] = {"tools": {}, "context": {}}
+        if self.roots is not None:
+            capabilities["roots"] = {"listChanged": True}
+        capabilities.update(self.extra_capabilities)
+        return Identity({"name": self.name, "version": self.version}, capabilities)

@@ -1,0 +1,76 @@
+"""What one can connect to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+from urllib.parse import urlsplit
+
+from emceepee.clock import Clock
+from emceepee.errors import SettingsError
+from emceepee.wire.http import HttpTransport
+from emceepee.wire.sse import SseTransport
+from emceepee.wire.stdio import StdioTransport
+from emceepee.wire.transport import Transport
+
+__all__ = ["Http", "Sse", "Stdio", "Target", "transports_for"]
+
+
+@dataclass(frozen=True, slots=True)
+class Http:
+    """A server behind a URL: Streamable HTTP, and with `fallback` legacy SSE if that does not work."""
+
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    fallback: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Sse:
+    """A server behind a URL that speaks the HTTP+SSE transport of 2024-11-05."""
+
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Stdio:
+    """A program that is started for this connection and ends with it."""
+
+    command: str
+    args: Sequence[str] = ()
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    cwd: str | None = None
+
+
+Target: TypeAlias = str | Http | Sse | Stdio | Transport
+
+
+def transports_for(
+    target: Target, clock: Clock, on_stderr: Callable[[str], None] | None = None
+) -> tuple[Transport, ...]:
+    """The transports to try for `target`, in their order.
+
+    Raises:
+        SettingsError: the target is not a URL that we can use.
+    """
+    match target:
+        case str():
+            return transports_for(Http(target), clock)
+        case Http():
+            http = HttpTransport(_checked(target.url), headers=target.headers, clock=clock)
+            return (http, SseTransport(target.url, headers=target.headers)) if target.fallback else (http,)
+        case Sse():
+            return (SseTransport(_checked(target.url), headers=target.headers),)
+        case Stdio():
+            return (StdioTransport(target.command, target.args, env=target.env, cwd=target.cwd, on_stderr=on_stderr),)
+        case _:
+            return (target,)
+
+
+def _checked(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise SettingsError("url", f"expected http://host/path or https://host/path, got {url!r}")
+    return url
