@@ -1,0 +1,12 @@
+"""The shell around the state of every client: sessions, links to servers, calls, answers.
+
+`Hub` holds the registry of servers and the sessions; a `Session` holds the state of one client, a `Link` per server and
+the calls in flight. What a client sees of this is shaped in `emceepee.tools`.
+"""
+
+from emceepee.hub.calls import Call
+from emceepee.hub.hub import Hub
+from emceepee.hub.link import Link, LinkStatus
+from emceepee.hub.session import Session
+
+__all__ = ["Call", "Hub", "Link", "LinkStatus", "Session"]

@@ -1,0 +1,106 @@
+"""The registry of servers and the sessions of all clients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import anyio
+import anyio.abc
+from structlog import get_logger
+
+from emceepee.clock import Clock, SystemClock
+from emceepee.concurrency import task_group
+from emceepee.config import HubSettings, ServerConfig
+from emceepee.errors import EmceepeeError
+from emceepee.hub.registry import ServerRegistry
+from emceepee.hub.session import Session
+from emceepee.ids import secure_ids
+
+__all__ = ["Hub", "TooManySessions"]
+
+log = get_logger(__name__)
+
+
+class TooManySessions(EmceepeeError):
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        super().__init__(f"{limit} sessions are open already")
+
+
+class Hub:
+    """Run it in a task group with `run`, end it with `close`."""
+
+    def __init__(
+        self,
+        servers: Iterable[ServerConfig] = (),
+        *,
+        settings: HubSettings | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.clock = clock or SystemClock()
+        self.settings = settings or HubSettings()
+        self.registry = ServerRegistry(servers)
+        self.sessions: dict[str, Session] = {}
+        self._ids = secure_ids(self.clock)
+        self._closing = anyio.Event()
+        self.closed = anyio.Event()
+        """Set when every session has ended after `close`."""
+        self._tasks: anyio.abc.TaskGroup
+
+    async def run(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Be there until `close`, then end all sessions side by side."""
+        async with task_group() as self._tasks:
+            task_status.started()
+            await self._closing.wait()
+            log.info("registry_shutdown_start", server_count=len(self.registry), session_count=len(self.sessions))
+            for session in tuple(self.sessions.values()):
+                session.close()
+        log.info("registry_shutdown_complete")
+        self.closed.set()
+
+    def close(self) -> None:
+        self._closing.set()
+
+    async def open_session(self) -> Session:
+        """
+        Raises:
+            TooManySessions: the limit of the settings is reached.
+        """
+        if self._closing.is_set():
+            raise TooManySessions(0)
+        if len(self.sessions) >= self.settings.max_sessions:
+            raise TooManySessions(self.settings.max_sessions)
+        session = Session(self._ids(), self.registry, self.settings, self.clock)
+        self.sessions[session.id] = session
+        await self._tasks.start(self._run_session, session)
+        return session
+
+    async def put_server(self, config: ServerConfig, by: Session) -> None:
+        """Add or update a server; the other sessions are told, and connect to it as well."""
+        before = self.registry.put(config)
+        if before == config:
+            return
+        for session in tuple(self.sessions.values()):
+            if before is not None:
+                await session.drop_link(config.name, "Server updated")
+            if session is not by:
+                session.announce("server_added", config.name, updated=before is not None)
+                session.link(config.name).start()
+
+    async def remove_server(self, name: str) -> None:
+        """
+        Raises:
+            ServerNotFound: there is none of that name.
+        """
+        self.registry.remove(name)
+        for session in tuple(self.sessions.values()):
+            await session.drop_link(name, "Server removed")
+            session.announce("server_removed", name)
+
+    async def _run_session(self, session: Session, *, task_status: anyio.abc.TaskStatus[None]) -> None:
+        try:
+            await session.run(task_status=task_status)
+        except Exception:
+            log.exception("session_crashed")
+        finally:
+            self.sessions.pop(session.id, None)

@@ -1,0 +1,136 @@
+"""The open questions of one session, between the tables and the servers that wait.
+
+A question is recorded when it comes, the call that it belongs to becomes a task, and whichever end comes first (an
+answer, the timeout, the server taking it back, the end of the call, the connection) settles both sides.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from structlog import get_logger
+
+from emceepee.client import Question as ServerQuestion
+from emceepee.clock import Clock
+from emceepee.core.questions import Question, QuestionState
+from emceepee.core.state import SessionState
+from emceepee.hub.answers import STATE_OF_ACTION, ElicitationAction, elicitation_result, sampling_result
+from emceepee.hub.calls import Call, CallRunner
+
+__all__ = ["QuestionDesk"]
+
+log = get_logger(__name__)
+
+
+class QuestionDesk:
+    def __init__(self, state: SessionState, calls: CallRunner, clock: Clock) -> None:
+        self._state = state
+        self._calls = calls
+        self._clock = clock
+        self._waiting: dict[str, ServerQuestion] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def park(self, server: str, question: ServerQuestion) -> Question:
+        """Record a question; a call that waits for its answer becomes a task."""
+        call = question.belongs_to.call
+        task_id = None
+        if isinstance(call, Call):
+            if call.task_id is None and self._calls.get(call.number) is call:
+                self._calls.promote(call, "question")
+            task_id = call.task_id
+        record = self._state.questions.add(
+            question.kind,
+            server,
+            question.params,
+            arrival=question.arrival,
+            certainty=question.belongs_to.certainty,
+            task_id=task_id,
+        )
+        if task_id is not None:
+            self._state.tasks.pause_ttl(task_id)
+        self._waiting[record.request_id] = question
+        question.on_settled(partial(self._on_settled_elsewhere, record.request_id))
+        log.info(f"{question.kind}_received", request_id=record.request_id, server=server)
+        return record
+
+    def withdraw_of(self, call: Call) -> None:
+        """The call has ended, and with it the need for answers to its questions."""
+        for request_id, question in list(self._waiting.items()):
+            if question.belongs_to.call is call:
+                record = self._state.questions.get(request_id, question.kind)
+                self._take(record, "withdrawn", "the call that asked has ended")
+                question.withdraw("withdrawn", "the call that asked has ended")
+
+    async def answer_elicitation(
+        self, request_id: str, action: ElicitationAction, content: dict[str, object] | None
+    ) -> Question:
+        """
+        Raises:
+            RequestNotFound: it is not open, or not any more.
+            InvalidArguments: the content does not fit its schema; the question stays open.
+        """
+        record = self._state.questions.get(request_id, "elicitation")
+        result = elicitation_result(record, action, content)
+        question = self._take(record, STATE_OF_ACTION[action])
+        await question.respond(result)
+        self._log_answer(record)
+        return record
+
+    async def answer_sampling(
+        self,
+        request_id: str,
+        *,
+        role: str,
+        content: str | dict[str, object] | list[dict[str, object]],
+        model: str,
+        stop_reason: str | None = None,
+    ) -> Question:
+        """
+        Raises:
+            RequestNotFound: it is not open, or not any more.
+        """
+        record = self._state.questions.get(request_id, "sampling")
+        question = self._take(record, "completed")
+        await question.respond(sampling_result(role, content, model, stop_reason))
+        self._log_answer(record)
+        return record
+
+    async def reject(self, request_id: str, reason: str) -> Question:
+        """Tell the server of a sampling request that nobody will answer it."""
+        record = self._state.questions.get(request_id, "sampling")
+        question = self._take(record, "rejected", reason)
+        await question.reject(reason)
+        self._log_answer(record)
+        return record
+
+    async def expire(self, request_id: str) -> None:
+        """Nobody answered in time: the server gets an error."""
+        question = self._waiting[request_id]
+        record = self._state.questions.get(request_id, question.kind)
+        log.warning(f"{question.kind}_timeout", request_id=request_id, server=record.server)
+        self._take(record, "expired", "nobody answered in time")
+        await question.reject(f"No answer within {record.expires_at - record.received_at:g} s")
+
+    async def reject_all(self, reason: str, server: str | None = None) -> None:
+        """Give up the questions of a server that is going away, or of all servers."""
+        for record in self._state.questions.pending(server=server):
+            question = self._take(record, "rejected", reason)
+            await question.reject(reason)
+
+    def _take(self, record: Question, state: QuestionState, reason: str | None = None) -> ServerQuestion:
+        self._state.questions.settle(record.request_id, state, reason=reason)
+        if record.task_id is not None:
+            self._state.tasks.resume_ttl(record.task_id)
+        return self._waiting.pop(record.request_id)
+
+    def _on_settled_elsewhere(self, request_id: str, how: str, reason: str) -> None:
+        if (question := self._waiting.get(request_id)) is None:
+            return
+        record = self._state.questions.get(request_id, question.kind)
+        self._take(record, "withdrawn" if how == "withdrawn" else "rejected", reason)
+
+    def _log_answer(self, record: Question) -> None:
+        duration_ms = round((self._clock.now() - record.received_at) * 1000)
+        log.info(f"{record.kind}_responded", request_id=record.request_id, duration_ms=duration_ms)

@@ -1,0 +1,234 @@
+"""Everything the hub holds for one client, and the loop that keeps its time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import anyio
+import anyio.abc
+from structlog import get_logger
+
+from emceepee.client import Question as ServerQuestion
+from emceepee.clock import Clock
+from emceepee.concurrency import task_group
+from emceepee.config import HubSettings
+from emceepee.core.events import Event
+from emceepee.core.state import SessionState
+from emceepee.core.tasks import Task
+from emceepee.core.timers import Timer
+from emceepee.errors import ServerDisconnected
+from emceepee.hub.calls import Call, CallRunner
+from emceepee.hub.link import Link
+from emceepee.hub.questions import QuestionDesk
+from emceepee.hub.registry import ServerRegistry
+
+__all__ = ["Session"]
+
+log = get_logger(__name__)
+
+_QUIET_METHODS = frozenset({"notifications/initialized", "notifications/subscriptions/acknowledged"})
+"""Notifications that only the connection itself needs."""
+
+
+class Session:
+    """Run by the hub: `run` opens it, `close` ends it. Implements `LinkSink`."""
+
+    def __init__(self, session_id: str, registry: ServerRegistry, settings: HubSettings, clock: Clock) -> None:
+        self.id = session_id
+        self.clock = clock
+        self.settings = settings
+        self.registry = registry
+        self.state = SessionState(
+            clock,
+            settings.limits,
+            on_earlier_deadline=self._wake_ticker,
+            on_warning=lambda name, facts: log.warning(name, **facts),
+        )
+        self.links: dict[str, Link] = {}
+        self.closed = anyio.Event()
+        self._closing = anyio.Event()
+        self._ticker_wake = anyio.Event()
+        self._tasks: anyio.abc.TaskGroup
+        self.calls: CallRunner
+        self.questions: QuestionDesk
+        self._close_listeners: list[Callable[[], object]] = []
+        self._holds = 0
+        self._last_active = clock.monotonic()
+
+    async def run(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Be there until `close`, then end everything at once: questions rejected, calls cancelled, links closed."""
+        try:
+            async with task_group() as self._tasks:
+                self.calls = CallRunner(
+                    self.state,
+                    self.clock,
+                    self._tasks,
+                    max_live=self.settings.limits.max_tasks,
+                    on_ended=self._on_call_ended,
+                )
+                self.questions = QuestionDesk(self.state, self.calls, self.clock)
+                self._tasks.start_soon(self._keep_time)
+                self._arm_idle_timer()
+                for config in self.registry:
+                    self.link(config.name).start()
+                task_status.started()
+                try:
+                    await self._closing.wait()
+                    await self.questions.reject_all("The session was closed")
+                finally:
+                    self._tasks.cancel_scope.cancel()
+        finally:
+            self._closing.set()
+            self.closed.set()
+            for listener in self._close_listeners:
+                listener()
+
+    def on_closed(self, listener: Callable[[], object]) -> None:
+        """Have `listener` called when everything of the session has ended."""
+        self._close_listeners.append(listener)
+
+    def close(self) -> None:
+        self._closing.set()
+
+    @property
+    def is_closing(self) -> bool:
+        return self._closing.is_set()
+
+    # Servers
+
+    def link(self, server: str) -> Link:
+        """The session's link to a registered server.
+
+        Raises:
+            ServerNotFound: there is none of that name.
+        """
+        config = self.registry.get(server)
+        link = self.links.get(server)
+        if link is None:
+            link = self.links[server] = Link(config, self, self.clock, self._tasks)
+        return link
+
+    async def drop_link(self, server: str, reason: str) -> None:
+        """Disconnect from a server on purpose: its calls and tasks fail, its questions are rejected."""
+        if (link := self.links.pop(server, None)) is None:
+            return
+        self.calls.fail_all(server, ServerDisconnected(server, reason))
+        await self.questions.reject_all(reason, server)
+        link.close(reason)
+
+    def announce(self, event: Literal["server_added", "server_removed"], server: str, **facts: Any) -> None:
+        """Tell the client of a change in the registry."""
+        self.state.events.append(event, server, {"name": server, **facts})
+
+    # What links tell
+
+    def on_link_connected(self, link: Link) -> None:
+        server = link.server
+        capabilities = dict(server.capabilities) if server is not None else {}
+        log.info("server_connected", server=link.name, **link.config.public())
+        self.state.events.append("server_connected", link.name, {"name": link.name, "capabilities": capabilities})
+
+    def on_link_lost(self, link: Link, reason: str) -> None:
+        log.info("server_disconnected", server=link.name, reason=reason)
+        self.state.events.append("server_disconnected", link.name, {"name": link.name, "reason": reason})
+
+    def on_question(self, link: Link, question: ServerQuestion) -> None:
+        self.questions.park(link.name, question)
+
+    def on_notification(self, link: Link, method: str, params: Mapping[str, Any]) -> None:
+        if method not in _QUIET_METHODS:
+            self.state.events.append("notification", link.name, {"method": method, "params": dict(params)})
+
+    def on_log(self, link: Link, source: str, entry: Mapping[str, Any]) -> None:
+        log.debug("server_log", server=link.name, source=source, level=entry.get("level"))
+
+    def _on_call_ended(self, call: Call) -> None:
+        self.questions.withdraw_of(call)
+
+    # Waiting
+
+    async def wait_for_event(self, timeout: float | None = None) -> Event | None:
+        """The next event, or None after `timeout` seconds."""
+        arrived = anyio.Event()
+        found: list[Event] = []
+
+        def wake(event: Event) -> None:
+            found.append(event)
+            arrived.set()
+
+        remove = self.state.events.add_waiter(wake)
+        try:
+            with self.clock.move_on_after(timeout):
+                await arrived.wait()
+        finally:
+            remove()
+        return found[0] if found else None
+
+    async def wait_for_task(self, task_id: str, timeout: float) -> Task:
+        """The task once it is terminal, once a question of it is open, or after `timeout` seconds.
+
+        Raises:
+            TaskNotFound: there is no such task.
+        """
+        with self.clock.move_on_after(timeout):
+            while not self.state.tasks.get(task_id).is_terminal and not self.state.questions.pending(task_id=task_id):
+                await self.wait_for_event()
+        return self.state.tasks.get(task_id)
+
+    # Time
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """While the body runs, the session is not idle."""
+        self._holds += 1
+        try:
+            yield
+        finally:
+            self._holds -= 1
+            self._last_active = self.clock.monotonic()
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether a request, a stream, a call or a task is live."""
+        return self._holds > 0 or len(self.calls) > 0 or self.state.tasks.live_count > 0
+
+    def _arm_idle_timer(self) -> None:
+        idle_since = self.clock.monotonic() if self.is_in_use else self._last_active
+        self.state.deadlines.set(Timer("idle", self.id), idle_since + self.settings.session_idle_ms / 1000)
+
+    async def _keep_time(self) -> None:
+        deadlines = self.state.deadlines
+        while True:
+            self._ticker_wake = anyio.Event()
+            deadline = deadlines.next_deadline()
+            with self.clock.move_on_after(None if deadline is None else max(0.0, deadline - self.clock.monotonic())):
+                await self._ticker_wake.wait()
+            for timer in deadlines.pop_due(self.clock.monotonic()):
+                await self._fire(timer)
+
+    async def _fire(self, timer: Timer) -> None:
+        match timer.kind:
+            case "call":
+                if (call := self.calls.get(int(timer.key))) is not None and call.task_id is None:
+                    self.calls.promote(call, "timeout")
+            case "task_ttl":
+                self.calls.expire(timer.key)
+            case "task_retention":
+                self.state.tasks.forget(timer.key)
+            case "question":
+                await self.questions.expire(timer.key)
+            case "idle":
+                self._on_idle_deadline()
+
+    def _on_idle_deadline(self) -> None:
+        idle_for = self.clock.monotonic() - self._last_active
+        if self.is_in_use or idle_for < self.settings.session_idle_ms / 1000:
+            self._arm_idle_timer()
+        else:
+            log.info("session_idle_timeout", idle_ms=self.settings.session_idle_ms)
+            self.close()
+
+    def _wake_ticker(self) -> None:
+        self._ticker_wake.set()
