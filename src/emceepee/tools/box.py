@@ -1,0 +1,44 @@
+"""All the meta-tools, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any, TypeAlias
+
+from structlog import get_logger
+
+from emceepee.errors import EmceepeeError, ToolError, ToolNotFound, as_tool_error
+from emceepee.tools import activity, execution, questions, servers, tasks
+from emceepee.tools.caller import Caller
+from emceepee.tools.reply import Reply, complete, error_reply
+from emceepee.tools.tool import Tool
+
+__all__ = ["ToolBox"]
+
+JsonObject: TypeAlias = dict[str, Any]
+log = get_logger(__name__)
+
+
+class ToolBox:
+    def __init__(self) -> None:
+        modules = (servers, execution, activity, questions, tasks)
+        self._tools: Mapping[str, Tool[Any]] = {tool.name: tool for module in modules for tool in module.TOOLS}
+        self.definitions: list[JsonObject] = [tool.definition() for tool in self._tools.values()]
+
+    async def call(self, caller: Caller, name: str, arguments: object) -> JsonObject:
+        """Run a tool; every failure is an error result, and costs the client none of its events."""
+        try:
+            reply = await self._run(caller, name, arguments)
+        except EmceepeeError as error:
+            reply = error_reply(as_tool_error(error))
+        except Exception:
+            log.exception("tool_crashed", tool=name)
+            reply = error_reply(ToolError("The hub failed.", "Its log has the details."))
+        return complete(reply, caller.session.state)
+
+    async def _run(self, caller: Caller, name: str, arguments: object) -> Reply:
+        tool = self._tools.get(name)
+        if tool is None:
+            raise ToolNotFound(name, None, get_close_matches(name, self._tools))
+        return await tool(caller, arguments)

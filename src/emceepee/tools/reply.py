@@ -1,0 +1,94 @@
+"""What a response looks like: the tool's own result, then what is new and what waits for the client."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from emceepee.core.events import Delivery
+from emceepee.core.questions import Question
+from emceepee.core.state import SessionState
+from emceepee.errors import ToolError
+
+__all__ = ["Reply", "complete", "error_reply", "json_reply", "json_text", "pending_client", "text_block"]
+
+JsonObject: TypeAlias = dict[str, Any]
+
+SERVER_INFO_META_KEY = "io.modelcontextprotocol/serverInfo"
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A result that a tool gives: its own blocks, or a server's result that passes through."""
+
+    content: list[JsonObject] = field(default_factory=list)
+    is_error: bool = False
+    passed_through: Mapping[str, Any] | None = None
+    tells_events: bool = False
+    """The events are in it already, so no blocks are added."""
+
+
+def json_text(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def text_block(text: str) -> JsonObject:
+    return {"type": "text", "text": text}
+
+
+def json_reply(value: object) -> Reply:
+    return Reply([text_block(json_text(value))])
+
+
+def error_reply(error: ToolError) -> Reply:
+    facts = {"error": {"code": error.code, "message": error.message, "hint": error.hint}}
+    return Reply([text_block(json_text(facts))], is_error=True)
+
+
+def pending_client(questions: Iterable[Question]) -> JsonObject:
+    """What waits for the client, by kind."""
+    found: dict[str, list[JsonObject]] = {"elicitations": [], "sampling_requests": []}
+    for question in questions:
+        found["elicitations" if question.kind == "elicitation" else "sampling_requests"].append(question.as_json())
+    return found
+
+
+def complete(reply: Reply, state: SessionState) -> JsonObject:
+    """The `CallToolResult` for a reply; whatever is new is delivered by it."""
+    blocks = [] if reply.tells_events else _standing_blocks(state)
+    if reply.passed_through is None:
+        result: JsonObject = {"content": [*reply.content, *blocks]}
+        return {**result, "isError": True} if reply.is_error else result
+    return _with_blocks(reply.passed_through, blocks)
+
+
+def _standing_blocks(state: SessionState) -> list[JsonObject]:
+    blocks = []
+    if state.events.has_news:
+        blocks.append(text_block(json_text(_told(state.events.read_new()))))
+    if questions := state.questions.pending():
+        blocks.append(text_block(json_text({"pending_client_action": pending_client(questions)})))
+    return blocks
+
+
+def _told(delivery: Delivery) -> JsonObject:
+    told: JsonObject = {"events_since_last_response": [event.as_json() for event in delivery.events]}
+    if delivery.lost:
+        told["events_lost"] = delivery.lost
+    return told
+
+
+def _with_blocks(result: Mapping[str, Any], blocks: list[JsonObject]) -> JsonObject:
+    """A server's own result for a handshake client: without the two things that only the modern era has."""
+    passed = {key: value for key, value in result.items() if key != "resultType"}
+    meta = passed.get("_meta")
+    if isinstance(meta, Mapping) and SERVER_INFO_META_KEY in meta:
+        passed["_meta"] = {key: value for key, value in meta.items() if key != SERVER_INFO_META_KEY}
+        if not passed["_meta"]:
+            del passed["_meta"]
+    if blocks:
+        content = passed.get("content")
+        passed["content"] = [*(content if isinstance(content, list) else []), *blocks]
+    return passed
