@@ -1,0 +1,164 @@
+"""The stdio front: one client, one session, one message a line.
+
+While we serve, file descriptor 1 points at stderr and 0 at nothing, so that neither a stray `print` nor a program that
+we start can get between us and the client.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, BinaryIO, TypeAlias, TypeVar
+
+import anyio
+import anyio.abc
+import anyio.to_thread
+from mcp_types import INVALID_REQUEST
+
+from emceepee.errors import PeerError
+from emceepee.front.endpoint import Endpoint
+from emceepee.front.jsonrpc import Notification, Request, error_message, parse, result_message
+from emceepee.front.served import ServedRequest, hang_up_of
+from emceepee.hub import Hub, Session
+
+__all__ = ["StdioFront", "claimed_stdio"]
+
+JsonObject: TypeAlias = dict[str, Any]
+T = TypeVar("T")
+
+MAX_UNSENT = 1000
+"""Lines that wait for a slow reader; beyond that the tools wait with them."""
+
+MAX_LINE_BYTES = 4 * 1024 * 1024
+"""As for an HTTP request body."""
+
+
+@contextmanager
+def claimed_stdio() -> Iterator[tuple[BinaryIO, BinaryIO]]:
+    """The process's stdin and stdout for us alone."""
+    stdin, stdout = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    try:
+        yield stdin, stdout
+    finally:
+        # Not closed: a thread may still be blocked in a read that nothing can interrupt.
+        os.dup2(stdout.fileno(), 1)
+
+
+class StdioFront:
+    """Serves the client at the other end of two pipes until it closes its end."""
+
+    def __init__(self, hub: Hub, stdin: BinaryIO, stdout: BinaryIO, *, keepalive: float = 15.0) -> None:
+        self._hub = hub
+        self._stdin = stdin
+        self._stdout = stdout
+        self._keepalive = keepalive
+        # Whoever can talk to us started us, and may start programs anyway.
+        self._endpoint = Endpoint(hub, may_spawn=True)
+        self._served: dict[str | int, ServedRequest] = {}
+        self._session: Session | None = None
+        self._outbox, self._outbox_reader = anyio.create_memory_object_stream[JsonObject](MAX_UNSENT)
+
+    async def run(self) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._write)
+            async with anyio.create_task_group() as requests:
+                while line := await self._read_line():
+                    await self._take(line, requests)
+                for served in tuple(self._served.values()):
+                    served.end("gone")
+            if self._session is not None:
+                self._session.close()
+                await self._session.closed.wait()
+            self._outbox.close()
+
+    async def _take(self, line: bytes, requests: anyio.abc.TaskGroup) -> None:
+        if not line.strip():
+            return
+        try:
+            if len(line) > MAX_LINE_BYTES:
+                raise PeerError(INVALID_REQUEST, f"The message is longer than {MAX_LINE_BYTES} bytes")
+            message = parse(line)
+        except PeerError as error:
+            await self._outbox.send(error_message(None, error))
+            return
+        if isinstance(message, Request):
+            await self._take_request(message, requests)
+        elif isinstance(message, Notification) and message.method == "notifications/cancelled":
+            self._cancel(message)
+
+    def _cancel(self, notification: Notification) -> None:
+        if (served := self._served.get(notification.params.get("requestId", ""))) is not None:
+            served.end(hang_up_of(notification.params.get("reason")))
+
+    async def _take_request(self, request: Request, requests: anyio.abc.TaskGroup) -> None:
+        try:
+            if request.method == "initialize":
+                result = self._endpoint.initialize(request.params)
+                self._session = self._session or await self._hub.open_session()
+                await self._outbox.send(result_message(request.id, result))
+                return
+            if self._session is None and request.method == "ping":
+                await self._outbox.send(result_message(request.id, {}))
+                return
+            if self._session is None:
+                raise PeerError(INVALID_REQUEST, "initialize comes first")
+            if request.id in self._served:
+                raise PeerError(INVALID_REQUEST, f"Request id {request.id!r} is in use")
+        except PeerError as error:
+            await self._outbox.send(error_message(request.id, error))
+            return
+        served = ServedRequest(request.id, request.params, self._post)
+        self._served[request.id] = served
+        requests.start_soon(self._serve, self._session, request, served)
+
+    async def _serve(self, session: Session, request: Request, served: ServedRequest) -> None:
+        message: JsonObject | None = None
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._fill_silence, served)
+            with served.scope:
+                message = await self._endpoint.respond(session, request, served)
+            tasks.cancel_scope.cancel()
+        del self._served[request.id]
+        # A request that its client cancelled is not answered.
+        if message is not None and served.hang_up is None:
+            await self._outbox.send(message)
+
+    async def _fill_silence(self, served: ServedRequest) -> None:
+        while served.wants_progress:
+            with self._hub.clock.move_on_after(self._keepalive):
+                await anyio.sleep_forever()
+            served.heartbeat()
+
+    def _post(self, message: JsonObject) -> None:
+        try:
+            self._outbox.send_nowait(message)
+        except (anyio.WouldBlock, anyio.BrokenResourceError, anyio.ClosedResourceError):
+            return  # Progress for a client that does not read.
+
+    async def _read_line(self) -> bytes:
+        return await _in_thread(partial(self._stdin.readline, MAX_LINE_BYTES + 1))
+
+    async def _write(self) -> None:
+        async for message in self._outbox_reader:
+            line = json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+            try:
+                await _in_thread(partial(self._write_line, line))
+            except OSError:
+                return
+
+    def _write_line(self, line: bytes) -> int:
+        written = self._stdout.write(line)
+        self._stdout.flush()
+        return written
+
+
+async def _in_thread(call: Callable[[], T]) -> T:
+    # A read of a pipe cannot be interrupted, and must not keep us from shutting down.
+    return await anyio.to_thread.run_sync(call, abandon_on_cancel=True)

@@ -1,0 +1,49 @@
+"""Log lines on stderr: JSON for machines, a console format for people.
+
+Stdout belongs to the protocol on stdio. Event names and their facts are snake_case; secrets and the content of
+questions are never given to a logger in the first place.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Literal, TypeAlias
+
+import structlog
+
+__all__ = ["LogFormat", "LogLevel", "configure_logging"]
+
+LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
+LogFormat: TypeAlias = Literal["json", "console"]
+
+_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+
+def configure_logging(level: LogLevel = "info", log_format: LogFormat = "json") -> None:
+    """Set up this process's logs, those of the libraries included (from `warning` upwards)."""
+    shared: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="timestamp"),
+    ]
+    renderer: structlog.typing.Processor = (
+        structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+        if log_format == "console"
+        else structlog.processors.JSONRenderer()
+    )
+    errors: list[structlog.typing.Processor] = [] if log_format == "console" else [structlog.processors.format_exc_info]
+    structlog.configure(
+        processors=[*shared, *errors, renderer],
+        wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *errors, renderer],
+        )
+    )
+    logging.basicConfig(handlers=[handler], level=max(_LEVELS[level], logging.WARNING), force=True)
