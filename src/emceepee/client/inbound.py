@@ -42,6 +42,7 @@ class Inbound:
         self._in_flight: dict[int, object] = {}
         self._open: set[Question] = set()
         # Unbounded by itself; bounded by MAX_OPEN_QUESTIONS.
+        self._is_iterated = False
         self._queue_in, self._queue_out = anyio.create_memory_object_stream[Question](math.inf)
 
     def bind(self, state: ChannelState) -> None:
@@ -105,9 +106,11 @@ class Inbound:
                 question.withdraw("withdrawn", "the server took it back")
 
     async def questions(self) -> AsyncIterator[Question]:
-        async for question in self._queue_out:
-            if question.settled is None:
-                yield question
+        self._is_iterated = True
+        with self._queue_out:
+            async for question in self._queue_out:
+                if question.settled is None:
+                    yield question
 
     @contextmanager
     def in_flight(self, request_id: int, origin: object) -> Iterator[None]:
@@ -119,7 +122,10 @@ class Inbound:
             del self._in_flight[request_id]
 
     def close(self) -> None:
+        """Nobody will be asked any more; whoever iterates over `questions` is done."""
         self._queue_in.close()
+        if not self._is_iterated:
+            self._queue_out.close()
 
     @property
     def _is_over(self) -> bool:

@@ -22,7 +22,7 @@ class DeadlineQueue(Generic[K]):
     """Deadlines by key; setting a key again moves it. Setting and discarding are O(log n) amortised."""
 
     def __init__(self, on_earlier: Callable[[], None] = lambda: None) -> None:
-        """`on_earlier` is called when a deadline is set that comes before all others: whoever sleeps must sleep less."""
+        """`on_earlier` is called when a deadline is set that comes before all others: sleepers must sleep less."""
         self._on_earlier = on_earlier
         self._at: dict[K, tuple[float, int]] = {}
         self._heap: list[tuple[float, int, K]] = []

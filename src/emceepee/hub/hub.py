@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import anyio
 import anyio.abc
 from structlog import get_logger
 
+from emceepee.client import Target
 from emceepee.clock import Clock, SystemClock
 from emceepee.concurrency import task_group
 from emceepee.config import HubSettings, ServerConfig
 from emceepee.errors import EmceepeeError
+from emceepee.hub.link import target_of
 from emceepee.hub.registry import ServerRegistry
 from emceepee.hub.session import Session
 from emceepee.ids import secure_ids
@@ -36,7 +38,10 @@ class Hub:
         *,
         settings: HubSettings | None = None,
         clock: Clock | None = None,
+        find_target: Callable[[ServerConfig], Target] = target_of,
     ) -> None:
+        """`find_target` says how to reach a server; tests put servers in memory there."""
+        self._find_target = find_target
         self.clock = clock or SystemClock()
         self.settings = settings or HubSettings()
         self.registry = ServerRegistry(servers)
@@ -70,7 +75,7 @@ class Hub:
             raise TooManySessions(0)
         if len(self.sessions) >= self.settings.max_sessions:
             raise TooManySessions(self.settings.max_sessions)
-        session = Session(self._ids(), self.registry, self.settings, self.clock)
+        session = Session(self._ids(), self.registry, self.settings, self.clock, self._find_target)
         self.sessions[session.id] = session
         await self._tasks.start(self._run_session, session)
         return session

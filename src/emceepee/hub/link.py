@@ -6,7 +6,7 @@ What comes from the server goes to the session through `LinkSink`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Literal, Protocol, TypeAlias
@@ -56,8 +56,16 @@ class _Attempt:
 class Link:
     """Owned by a session's task group; `close` ends it for good."""
 
-    def __init__(self, config: ServerConfig, sink: LinkSink, clock: Clock, tasks: anyio.abc.TaskGroup) -> None:
+    def __init__(
+        self,
+        config: ServerConfig,
+        sink: LinkSink,
+        clock: Clock,
+        tasks: anyio.abc.TaskGroup,
+        find_target: Callable[[ServerConfig], Target],
+    ) -> None:
         self.config = config
+        self._find_target = find_target
         self.status: LinkStatus = "not_connected"
         self.last_error: str | None = None
         self.connected_at: float | None = None
@@ -131,7 +139,9 @@ class Link:
         try:
             with self._scope:
                 options = ClientOptions(era=self._era)
-                async with connect(target_of(self.config), options=options, sink=self, clock=self._clock) as server:
+                async with connect(
+                    self._find_target(self.config), options=options, sink=self, clock=self._clock
+                ) as server:
                     await self.refresh_tools(server)
                     self._opened(attempt, server)
                     await server.closed.wait()

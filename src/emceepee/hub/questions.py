@@ -14,6 +14,7 @@ from emceepee.client import Question as ServerQuestion
 from emceepee.clock import Clock
 from emceepee.core.questions import Question, QuestionState
 from emceepee.core.state import SessionState
+from emceepee.errors import ServerDisconnected
 from emceepee.hub.answers import STATE_OF_ACTION, ElicitationAction, elicitation_result, sampling_result
 from emceepee.hub.calls import Call, CallRunner
 
@@ -57,11 +58,14 @@ class QuestionDesk:
 
     def withdraw_of(self, call: Call) -> None:
         """The call has ended, and with it the need for answers to its questions."""
+        is_lost = isinstance(call.error, ServerDisconnected)
+        state: QuestionState = "rejected" if is_lost else "withdrawn"
+        reason = "the server disconnected" if is_lost else "the call that asked has ended"
         for request_id, question in list(self._waiting.items()):
             if question.belongs_to.call is call:
                 record = self._state.questions.get(request_id, question.kind)
-                self._take(record, "withdrawn", "the call that asked has ended")
-                question.withdraw("withdrawn", "the call that asked has ended")
+                self._take(record, state, reason)
+                question.withdraw("lost" if is_lost else "withdrawn", reason)
 
     async def answer_elicitation(
         self, request_id: str, action: ElicitationAction, content: dict[str, object] | None

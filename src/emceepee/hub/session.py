@@ -11,16 +11,17 @@ import anyio.abc
 from structlog import get_logger
 
 from emceepee.client import Question as ServerQuestion
+from emceepee.client import Target
 from emceepee.clock import Clock
 from emceepee.concurrency import task_group
-from emceepee.config import HubSettings
+from emceepee.config import HubSettings, ServerConfig
 from emceepee.core.events import Event
 from emceepee.core.state import SessionState
 from emceepee.core.tasks import Task
 from emceepee.core.timers import Timer
 from emceepee.errors import ServerDisconnected
 from emceepee.hub.calls import Call, CallRunner
-from emceepee.hub.link import Link
+from emceepee.hub.link import Link, target_of
 from emceepee.hub.questions import QuestionDesk
 from emceepee.hub.registry import ServerRegistry
 
@@ -35,11 +36,19 @@ _QUIET_METHODS = frozenset({"notifications/initialized", "notifications/subscrip
 class Session:
     """Run by the hub: `run` opens it, `close` ends it. Implements `LinkSink`."""
 
-    def __init__(self, session_id: str, registry: ServerRegistry, settings: HubSettings, clock: Clock) -> None:
+    def __init__(
+        self,
+        session_id: str,
+        registry: ServerRegistry,
+        settings: HubSettings,
+        clock: Clock,
+        find_target: Callable[[ServerConfig], Target] = target_of,
+    ) -> None:
         self.id = session_id
         self.clock = clock
         self.settings = settings
         self.registry = registry
+        self._find_target = find_target
         self.state = SessionState(
             clock,
             settings.limits,
@@ -107,7 +116,7 @@ class Session:
         config = self.registry.get(server)
         link = self.links.get(server)
         if link is None:
-            link = self.links[server] = Link(config, self, self.clock, self._tasks)
+            link = self.links[server] = Link(config, self, self.clock, self._tasks, self._find_target)
         return link
 
     async def drop_link(self, server: str, reason: str) -> None:
