@@ -6,6 +6,7 @@ speaks either era. As on stdio, only the modern one says whose call a question b
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -81,11 +82,16 @@ class ScriptedCall:
     async def _ask(self, method: str, params: JsonObject, key: str) -> JsonObject:
         if not self.modern:
             return await self.peer.request(method, params)
-        answers: JsonObject = self.params.get("inputResponses") or {}
+        answers = self.answers()
         if key not in answers:
             raise _InputRequired({key: {"method": method, "params": params}})
         answer: JsonObject = answers[key]
         return answer
+
+    def answers(self) -> JsonObject:
+        """What was answered so far: a modern server remembers nothing, so it is all in the request."""
+        before = json.loads(self.params.get("requestState") or "{}")
+        return {**before, **(self.params.get("inputResponses") or {})}
 
 
 @dataclass
@@ -181,7 +187,8 @@ class _Connection:
         try:
             result = await script(call)
         except _InputRequired as asked:
-            return {"resultType": "input_required", "inputRequests": asked.requests, "requestState": "opaque"}
+            state = json.dumps(call.answers())
+            return {"resultType": "input_required", "inputRequests": asked.requests, "requestState": state}
         except anyio.get_cancelled_exc_class():
             self._server.cancelled.append(call.name)
             raise
