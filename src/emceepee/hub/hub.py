@@ -80,8 +80,8 @@ class Hub:
         await self._tasks.start(self._run_session, session)
         return session
 
-    async def put_server(self, config: ServerConfig, by: Session) -> None:
-        """Add or update a server; the other sessions are told, and connect to it as well."""
+    async def put_server(self, config: ServerConfig, by: Session | None = None) -> None:
+        """Add or update a server; the sessions other than `by` are told, and connect to it as well."""
         before = self.registry.put(config)
         if before == config:
             return
