@@ -8,6 +8,7 @@ import pytest
 from emceepee.config import HubSettings
 from emceepee.core.state import SessionLimits
 from emceepee.core.tasks import TaskLimits
+from emceepee.hub import ToolCall
 from emceepee.testing import FakeClock, ScriptedCall, ScriptedServer, form, running_hub, settle, text_result
 
 pytestmark = pytest.mark.anyio
@@ -238,7 +239,7 @@ async def test_a_result_that_nobody_took_is_kept_as_a_task(clock: FakeClock) -> 
     async with running_hub({"demo": ScriptedServer({"echo": echo})}, clock=clock) as running:
         client = await running.client()
         calls = client.session.calls
-        call = calls.start(client.session.link("demo"), "echo", {"text": "late"}, timeout_ms=1000)
+        call = calls.start(client.session.link("demo"), ToolCall("echo", {"text": "late"}), timeout_ms=1000)
         await call.turned.wait()
         calls.abandon(call)
         assert call.task_id is not None

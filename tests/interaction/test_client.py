@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 from emceepee.client import CallRef, ClientOptions, Question, ServerConnection, connect
+from emceepee.core.buffers import LogSource
 from emceepee.errors import ConnectFailed, ConnectionLost, PeerError, QuestionSettled, RequestTimedOut
 from emceepee.testing import FakeClock, ScriptedCall, ScriptedServer, form, settle, text_result
 
@@ -31,7 +32,7 @@ class Sink:
     def on_notification(self, method: str, params: Mapping[str, Any]) -> None:
         self.notifications.append((method, params))
 
-    def on_log(self, source: str, entry: Mapping[str, Any]) -> None:
+    def on_log(self, source: LogSource, entry: Mapping[str, Any]) -> None:
         self.logs.append((source, entry))
 
 

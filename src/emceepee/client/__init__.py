@@ -11,12 +11,14 @@ from emceepee.client.connection import ServerConnection
 from emceepee.client.options import ClientOptions, ClientSink
 from emceepee.client.questions import CallRef, Question
 from emceepee.client.targets import Http, Sse, Stdio, Target
+from emceepee.wire.peer import OnProgress
 
 __all__ = [
     "CallRef",
     "ClientOptions",
     "ClientSink",
     "Http",
+    "OnProgress",
     "Question",
     "ServerConnection",
     "Sse",

@@ -72,7 +72,7 @@ class Inbound:
     def on_garbage(self, error: Exception) -> None:
         log.debug("server_sent_garbage", error=type(error).__name__)
         if self._sink is not None:
-            self._sink.on_log("stdout", {"level": "warning", "data": "the server wrote something that is not JSON-RPC"})
+            self._sink.on_log("stderr", {"level": "warning", "data": "the server wrote something that is not JSON-RPC"})
 
     def on_stderr(self, line: str) -> None:
         if self._sink is not None:

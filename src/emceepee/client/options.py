@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from emceepee import __version__
 from emceepee.client.questions import Question
+from emceepee.core.buffers import LogSource
 from emceepee.wire.era import Identity
 from emceepee.wire.negotiation import EraChoice
 
@@ -21,8 +22,8 @@ class ClientSink(Protocol):
 
     def on_notification(self, method: str, params: Mapping[str, Any]) -> None: ...
 
-    def on_log(self, source: str, entry: Mapping[str, Any]) -> None:
-        """A log entry: `source` is `protocol`, `stderr` or `stdout` (what was not JSON-RPC)."""
+    def on_log(self, source: LogSource, entry: Mapping[str, Any]) -> None:
+        """A log entry, or a line of a program's output dressed as one."""
         ...
 
 

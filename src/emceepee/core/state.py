@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from emceepee.clock import Clock
+from emceepee.core.buffers import ServerBuffers
 from emceepee.core.deadlines import DeadlineQueue
 from emceepee.core.events import EventLog
 from emceepee.core.questions import QuestionTable
@@ -23,6 +24,8 @@ class SessionLimits:
     max_tasks: int = 100
     max_events: int = 1000
     question_timeout_ms: int = 600_000
+    max_notifications: int = 100
+    max_logs: int = 500
 
 
 class SessionState:
@@ -40,6 +43,7 @@ class SessionState:
         ids = ids or secure_ids(clock)
         self.deadlines: DeadlineQueue[Timer] = DeadlineQueue(on_earlier_deadline)
         self.events = EventLog(clock, MonotonicIds(clock), limit=limits.max_events, on_warning=on_warning)
+        self.buffers = ServerBuffers(clock, max_notifications=limits.max_notifications, max_logs=limits.max_logs)
         self.tasks = TaskTable(clock, ids, self.deadlines, self.events.append, limits.tasks)
         self.questions = QuestionTable(
             clock, ids, self.deadlines, self.events.append, timeout_ms=limits.question_timeout_ms

@@ -8,5 +8,18 @@ from emceepee.hub.calls import Call
 from emceepee.hub.hub import Hub
 from emceepee.hub.link import Link, LinkStatus
 from emceepee.hub.session import Session
+from emceepee.hub.telemetry import Telemetry
+from emceepee.hub.work import PromptGet, ResourceRead, ToolCall, Work
 
-__all__ = ["Call", "Hub", "Link", "LinkStatus", "Session"]
+__all__ = [
+    "Call",
+    "Hub",
+    "Link",
+    "LinkStatus",
+    "PromptGet",
+    "ResourceRead",
+    "Session",
+    "Telemetry",
+    "ToolCall",
+    "Work",
+]

@@ -20,6 +20,8 @@ from emceepee.core.tasks import Task
 from emceepee.core.timers import Timer
 from emceepee.errors import EmceepeeError, ToolError, TooManyTasks, as_tool_error
 from emceepee.hub.link import Link
+from emceepee.hub.telemetry import CallOutcome, Telemetry
+from emceepee.hub.work import Work
 
 __all__ = ["Call", "CallRunner", "Promotion"]
 
@@ -30,13 +32,12 @@ log = get_logger(__name__)
 
 
 class Call:
-    """One `tools/call`. `turned` is set when its client need not wait any longer: see `result`, `error`, `task_id`."""
+    """Work at a server. `turned` is set when its client need not wait any longer: see `result`, `error`, `task_id`."""
 
-    def __init__(self, number: int, link: Link, tool: str, args: Mapping[str, Any], ttl_ms: int | None) -> None:
+    def __init__(self, number: int, link: Link, work: Work, ttl_ms: int | None) -> None:
         self.number = number
         self.link = link
-        self.tool = tool
-        self.args = args
+        self.work = work
         self.ttl_ms = ttl_ms
         self.task_id: str | None = None
         self.promoted_by: Promotion | None = None
@@ -53,6 +54,10 @@ class Call:
         return self.link.name
 
     @property
+    def tool(self) -> str:
+        return self.work.tool
+
+    @property
     def timer(self) -> Timer:
         return Timer("call", str(self.number))
 
@@ -67,12 +72,14 @@ class CallRunner:
         tasks: anyio.abc.TaskGroup,
         *,
         max_live: int,
+        telemetry: Telemetry,
         on_ended: Callable[[Call], None] = lambda _call: None,
     ) -> None:
         self._state = state
         self._clock = clock
         self._tasks = tasks
         self._max_live = max_live
+        self._telemetry = telemetry
         self._on_ended = on_ended
         self._numbers = count(1)
         self._live: dict[int, Call] = {}
@@ -94,8 +101,7 @@ class CallRunner:
     def start(
         self,
         link: Link,
-        tool: str,
-        args: Mapping[str, Any],
+        work: Work,
         *,
         timeout_ms: int,
         ttl_ms: int | None = None,
@@ -108,23 +114,26 @@ class CallRunner:
         """
         if len(self._live) >= self._max_live:
             raise TooManyTasks(self._max_live)
-        call = Call(next(self._numbers), link, tool, args, ttl_ms)
+        call = Call(next(self._numbers), link, work, ttl_ms)
         call.on_progress = on_progress
         call.started = self._clock.monotonic()
         self._live[call.number] = call
         self._state.deadlines.set(call.timer, call.started + timeout_ms / 1000)
-        log.debug("tool_execution_start", server=call.server, tool=tool, has_args=bool(args))
+        log.debug("tool_execution_start", server=call.server, tool=work.tool, has_args=bool(work.args))
         self._tasks.start_soon(self._run, call)
         return call
 
     def promote(self, call: Call, why: Promotion) -> Task:
         """Make a task of a call that still runs; its client need not wait for it."""
-        task = self._state.tasks.create(call.server, call.tool, call.args, ttl_ms=call.ttl_ms, progress=call.progress)
+        task = self._state.tasks.create(
+            call.server, call.tool, call.work.args, ttl_ms=call.ttl_ms, progress=call.progress
+        )
         call.task_id = task.task_id
         call.promoted_by = why
         call.on_progress = None
         self._by_task[task.task_id] = call
         self._state.deadlines.discard(call.timer)
+        self._telemetry.call_promoted(call.server, why)
         log.info("tool_execution_timeout", server=call.server, tool=call.tool, task_id=task.task_id, reason=why)
         call.turned.set()
         return task
@@ -136,7 +145,7 @@ class CallRunner:
         if call.number in self._live:
             self.promote(call, "client_gone")
             return
-        task = self._state.tasks.create(call.server, call.tool, call.args, ttl_ms=call.ttl_ms)
+        task = self._state.tasks.create(call.server, call.tool, call.work.args, ttl_ms=call.ttl_ms)
         call.task_id = task.task_id
         self._finish_task(call, task.task_id)
 
@@ -144,14 +153,16 @@ class CallRunner:
         """End a call at the client's wish: the server is told, and a task of it is cancelled."""
         if call.task_id is not None and not self._state.tasks.get(call.task_id).is_terminal:
             self._state.tasks.finish(call.task_id, "cancelled")
-        self._drop(call)
+            self._telemetry.task_ended("cancelled")
+        self._drop(call, "cancelled")
 
     def expire(self, task_id: str) -> None:
         """End the call of a task whose time is up: the server is told."""
         task = self._state.tasks.finish(task_id, "expired")
         log.info("task_expired", task_id=task_id, server=task.server, tool=task.tool, ttl_ms=task.ttl_ms)
+        self._telemetry.task_ended("expired")
         if (call := self._by_task.get(task_id)) is not None:
-            self._drop(call)
+            self._drop(call, "expired")
 
     def fail_all(self, server: str, error: ToolError) -> None:
         """End every call on a server that is going away on purpose."""
@@ -160,7 +171,9 @@ class CallRunner:
             self._finished(call)
             call.scope.cancel()
 
-    def _drop(self, call: Call) -> None:
+    def _drop(self, call: Call, outcome: CallOutcome) -> None:
+        if call.number in self._live:
+            self._telemetry.call_ended(call.server, outcome, self._clock.monotonic() - call.started)
         self._forget(call)
         call.turned.set()
         call.scope.cancel()
@@ -177,10 +190,7 @@ class CallRunner:
     async def _talk(self, call: Call) -> None:
         with call.scope:
             try:
-                server = await call.link.server_for_tool(call.tool)
-                call.result = await server.call_tool(
-                    call.tool, call.args, origin=call, on_progress=lambda *news: self._on_progress(call, *news)
-                )
+                call.result = await call.work.run(call.link, call, lambda *news: self._on_progress(call, *news))
             except EmceepeeError as error:
                 call.error = as_tool_error(error, call.server)
             except Exception as error:
@@ -200,8 +210,9 @@ class CallRunner:
             log.info("late_result_dropped", server=call.server, tool=call.tool, task_id=call.task_id)
             return
         self._forget(call)
-        duration_ms = round((self._clock.monotonic() - call.started) * 1000)
-        log.debug("tool_execution_complete", server=call.server, tool=call.tool, duration_ms=duration_ms)
+        seconds = self._clock.monotonic() - call.started
+        self._telemetry.call_ended(call.server, "completed" if call.error is None else "failed", seconds)
+        log.debug("tool_execution_complete", server=call.server, tool=call.tool, duration_ms=round(seconds * 1000))
         if call.task_id is not None:
             self._finish_task(call, call.task_id)
         call.turned.set()
@@ -210,9 +221,11 @@ class CallRunner:
         facts = {"task_id": task_id, "server": call.server, "tool": call.tool}
         if call.error is None:
             self._state.tasks.finish(task_id, "completed", result=call.result)
+            self._telemetry.task_ended("completed")
             log.info("task_completed", **facts)
         else:
             self._state.tasks.finish(task_id, "failed", error=str(call.error))
+            self._telemetry.task_ended("failed")
             log.warning("task_failed", **facts, error=str(call.error))
 
     def _forget(self, call: Call) -> None:

@@ -16,6 +16,8 @@ from emceepee.errors import EmceepeeError
 from emceepee.hub.link import target_of
 from emceepee.hub.registry import ServerRegistry
 from emceepee.hub.session import Session
+from emceepee.hub.shared import Shared
+from emceepee.hub.telemetry import Telemetry
 from emceepee.ids import secure_ids
 
 __all__ = ["Hub", "TooManySessions"]
@@ -39,12 +41,13 @@ class Hub:
         settings: HubSettings | None = None,
         clock: Clock | None = None,
         find_target: Callable[[ServerConfig], Target] = target_of,
+        telemetry: Telemetry | None = None,
     ) -> None:
-        """`find_target` says how to reach a server; tests put servers in memory there."""
-        self._find_target = find_target
         self.clock = clock or SystemClock()
         self.settings = settings or HubSettings()
         self.registry = ServerRegistry(servers)
+        self.telemetry = telemetry or Telemetry()
+        self._shared = Shared(self.registry, self.settings, self.clock, find_target, self.telemetry)
         self.sessions: dict[str, Session] = {}
         self._ids = secure_ids(self.clock)
         self._closing = anyio.Event()
@@ -75,7 +78,7 @@ class Hub:
             raise TooManySessions(0)
         if len(self.sessions) >= self.settings.max_sessions:
             raise TooManySessions(self.settings.max_sessions)
-        session = Session(self._ids(), self.registry, self.settings, self.clock, self._find_target)
+        session = Session(self._ids(), self._shared)
         self.sessions[session.id] = session
         await self._tasks.start(self._run_session, session)
         return session

@@ -18,6 +18,7 @@ from structlog import get_logger
 from emceepee.client import ClientOptions, Http, Question, ServerConnection, Sse, Stdio, Target, connect
 from emceepee.clock import Clock
 from emceepee.config import ServerConfig
+from emceepee.core.buffers import LogSource
 from emceepee.errors import ServerDisconnected, ToolNotFound, WireError
 
 __all__ = ["Link", "LinkSink", "LinkStatus", "target_of"]
@@ -41,7 +42,7 @@ class LinkSink(Protocol):
 
     def on_notification(self, link: Link, method: str, params: Mapping[str, Any]) -> None: ...
 
-    def on_log(self, link: Link, source: str, entry: Mapping[str, Any]) -> None: ...
+    def on_log(self, link: Link, source: LogSource, entry: Mapping[str, Any]) -> None: ...
 
 
 @dataclass(slots=True)
@@ -72,6 +73,9 @@ class Link:
         self.server: ServerConnection | None = None
         self.tools: dict[str, JsonObject] = {}
         """The server's tools by name, as of the last time that it was asked; kept over a disconnect."""
+        self.times_connected = 0
+        self.subscriptions: dict[str, None] = {}
+        """The resources that the client wants to be told of; asked for again after a reconnect."""
         self._sink = sink
         self._clock = clock
         self._tasks = tasks
@@ -143,6 +147,8 @@ class Link:
                     self._find_target(self.config), options=options, sink=self, clock=self._clock
                 ) as server:
                     await self.refresh_tools(server)
+                    for uri in tuple(self.subscriptions):
+                        await server.subscribe(uri)
                     self._opened(attempt, server)
                     await server.closed.wait()
                     reason = server.lost_reason
@@ -159,6 +165,7 @@ class Link:
         self.status = "connected"
         self.last_error = None
         self.connected_at = self._clock.now()
+        self.times_connected += 1
         # Remembered, so that a server which ignores the probe makes us wait for it only once.
         self._era = server.era
         attempt.done.set()
@@ -193,7 +200,7 @@ class Link:
             self._refreshing = True
             self._tasks.start_soon(self._refresh_in_background, self.server)
 
-    def on_log(self, source: str, entry: Mapping[str, Any]) -> None:
+    def on_log(self, source: LogSource, entry: Mapping[str, Any]) -> None:
         self._sink.on_log(self, source, entry)
 
     async def _refresh_in_background(self, server: ServerConnection) -> None:

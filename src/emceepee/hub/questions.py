@@ -17,6 +17,7 @@ from emceepee.core.state import SessionState
 from emceepee.errors import ServerDisconnected
 from emceepee.hub.answers import STATE_OF_ACTION, ElicitationAction, elicitation_result, sampling_result
 from emceepee.hub.calls import Call, CallRunner
+from emceepee.hub.telemetry import Telemetry
 
 __all__ = ["QuestionDesk"]
 
@@ -24,10 +25,11 @@ log = get_logger(__name__)
 
 
 class QuestionDesk:
-    def __init__(self, state: SessionState, calls: CallRunner, clock: Clock) -> None:
+    def __init__(self, state: SessionState, calls: CallRunner, clock: Clock, telemetry: Telemetry) -> None:
         self._state = state
         self._calls = calls
         self._clock = clock
+        self._telemetry = telemetry
         self._waiting: dict[str, ServerQuestion] = {}
 
     def __len__(self) -> int:
@@ -125,6 +127,7 @@ class QuestionDesk:
 
     def _take(self, record: Question, state: QuestionState, reason: str | None = None) -> ServerQuestion:
         self._state.questions.settle(record.request_id, state, reason=reason)
+        self._telemetry.question_settled(record.kind, state)
         if record.task_id is not None:
             self._state.tasks.resume_ttl(record.task_id)
         return self._waiting.pop(record.request_id)

@@ -11,19 +11,17 @@ import anyio.abc
 from structlog import get_logger
 
 from emceepee.client import Question as ServerQuestion
-from emceepee.client import Target
-from emceepee.clock import Clock
 from emceepee.concurrency import task_group
-from emceepee.config import HubSettings, ServerConfig
+from emceepee.core.buffers import LogSource
 from emceepee.core.events import Event
 from emceepee.core.state import SessionState
 from emceepee.core.tasks import Task
 from emceepee.core.timers import Timer
 from emceepee.errors import ServerDisconnected
 from emceepee.hub.calls import Call, CallRunner
-from emceepee.hub.link import Link, target_of
+from emceepee.hub.link import Link
 from emceepee.hub.questions import QuestionDesk
-from emceepee.hub.registry import ServerRegistry
+from emceepee.hub.shared import Shared
 
 __all__ = ["Session"]
 
@@ -36,24 +34,17 @@ _QUIET_METHODS = frozenset({"notifications/initialized", "notifications/subscrip
 class Session:
     """Run by the hub: `run` opens it, `close` ends it. Implements `LinkSink`."""
 
-    def __init__(
-        self,
-        session_id: str,
-        registry: ServerRegistry,
-        settings: HubSettings,
-        clock: Clock,
-        find_target: Callable[[ServerConfig], Target] = target_of,
-    ) -> None:
+    def __init__(self, session_id: str, shared: Shared) -> None:
         self.id = session_id
-        self.clock = clock
-        self.settings = settings
-        self.registry = registry
-        self._find_target = find_target
+        self.clock = shared.clock
+        self.settings = shared.settings
+        self.registry = shared.registry
+        self._shared = shared
         self.state = SessionState(
-            clock,
-            settings.limits,
+            self.clock,
+            self.settings.limits,
             on_earlier_deadline=self._wake_ticker,
-            on_warning=lambda name, facts: log.warning(name, **facts),
+            on_warning=self._on_event_warning,
         )
         self.links: dict[str, Link] = {}
         self.closed = anyio.Event()
@@ -64,7 +55,7 @@ class Session:
         self.questions: QuestionDesk
         self._close_listeners: list[Callable[[], object]] = []
         self._holds = 0
-        self._last_active = clock.monotonic()
+        self._last_active = self.clock.monotonic()
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Be there until `close`, then end everything at once: questions rejected, calls cancelled, links closed."""
@@ -75,9 +66,10 @@ class Session:
                     self.clock,
                     self._tasks,
                     max_live=self.settings.limits.max_tasks,
+                    telemetry=self._shared.telemetry,
                     on_ended=self._on_call_ended,
                 )
-                self.questions = QuestionDesk(self.state, self.calls, self.clock)
+                self.questions = QuestionDesk(self.state, self.calls, self.clock, self._shared.telemetry)
                 self._tasks.start_soon(self._keep_time)
                 self._arm_idle_timer()
                 for config in self.registry:
@@ -116,7 +108,7 @@ class Session:
         config = self.registry.get(server)
         link = self.links.get(server)
         if link is None:
-            link = self.links[server] = Link(config, self, self.clock, self._tasks, self._find_target)
+            link = self.links[server] = Link(config, self, self.clock, self._tasks, self._shared.find_target)
         return link
 
     async def drop_link(self, server: str, reason: str) -> None:
@@ -137,10 +129,12 @@ class Session:
         server = link.server
         capabilities = dict(server.capabilities) if server is not None else {}
         log.info("server_connected", server=link.name, **link.config.public())
+        self._shared.telemetry.link_connected(link.name, again=link.times_connected > 1)
         self.state.events.append("server_connected", link.name, {"name": link.name, "capabilities": capabilities})
 
     def on_link_lost(self, link: Link, reason: str) -> None:
         log.info("server_disconnected", server=link.name, reason=reason)
+        self._shared.telemetry.link_lost(link.name)
         self.state.events.append("server_disconnected", link.name, {"name": link.name, "reason": reason})
 
     def on_question(self, link: Link, question: ServerQuestion) -> None:
@@ -148,10 +142,16 @@ class Session:
 
     def on_notification(self, link: Link, method: str, params: Mapping[str, Any]) -> None:
         if method not in _QUIET_METHODS:
+            self.state.buffers.add_notification(link.name, method, params)
             self.state.events.append("notification", link.name, {"method": method, "params": dict(params)})
 
-    def on_log(self, link: Link, source: str, entry: Mapping[str, Any]) -> None:
-        log.debug("server_log", server=link.name, source=source, level=entry.get("level"))
+    def on_log(self, link: Link, source: LogSource, entry: Mapping[str, Any]) -> None:
+        self.state.buffers.add_log(link.name, source, entry)
+
+    def _on_event_warning(self, name: str, facts: Mapping[str, Any]) -> None:
+        log.warning(name, **facts)
+        if name == "event_store_eviction":
+            self._shared.telemetry.events_evicted(facts["evicted_count"], facts["undelivered"])
 
     def _on_call_ended(self, call: Call) -> None:
         self.questions.withdraw_of(call)

@@ -1,0 +1,76 @@
+"""What a call does at its server: call a tool, read a resource, get a prompt.
+
+Each gives a `CallToolResult`, so that whatever became a task has its result fetched in one way.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+from emceepee.client import OnProgress
+from emceepee.hub.link import Link
+
+__all__ = ["PromptGet", "ResourceRead", "ToolCall", "Work"]
+
+JsonObject: TypeAlias = dict[str, Any]
+
+
+class Work(Protocol):
+    @property
+    def tool(self) -> str:
+        """What it is called in a task."""
+        ...
+
+    @property
+    def args(self) -> Mapping[str, Any]: ...
+
+    async def run(self, link: Link, origin: object, on_progress: OnProgress) -> JsonObject:
+        """Do it; questions that come up meanwhile belong to `origin`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    tool: str
+    args: Mapping[str, Any]
+
+    async def run(self, link: Link, origin: object, on_progress: OnProgress) -> JsonObject:
+        server = await link.server_for_tool(self.tool)
+        return await server.call_tool(self.tool, self.args, origin=origin, on_progress=on_progress)
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceRead:
+    uri: str
+    tool: str = "read_resource"
+
+    @property
+    def args(self) -> Mapping[str, Any]:
+        return {"uri": self.uri}
+
+    async def run(self, link: Link, origin: object, on_progress: OnProgress) -> JsonObject:
+        server = await link.connected()
+        return _as_text(await server.read_resource(self.uri, origin=origin))
+
+
+@dataclass(frozen=True, slots=True)
+class PromptGet:
+    name: str
+    arguments: Mapping[str, str]
+    tool: str = "get_prompt"
+
+    @property
+    def args(self) -> Mapping[str, Any]:
+        return {"name": self.name, "arguments": dict(self.arguments)}
+
+    async def run(self, link: Link, origin: object, on_progress: OnProgress) -> JsonObject:
+        server = await link.connected()
+        return _as_text(await server.get_prompt(self.name, self.arguments, origin=origin))
+
+
+def _as_text(result: Mapping[str, Any]) -> JsonObject:
+    shown = {key: value for key, value in result.items() if key != "resultType"}
+    return {"content": [{"type": "text", "text": json.dumps(shown, ensure_ascii=False, separators=(",", ":"))}]}
