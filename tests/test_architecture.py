@@ -22,7 +22,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client": {*SMALL, "core", "wire"},
     "hub": {*SMALL, "config", "core", "client"},
     "observe": {*SMALL, "config", "core", "hub"},
-    "tools": {*SMALL, "config", "core", "hub"},
+    "tools": {*SMALL, "config", "core", "client", "hub"},
     "front": {*SMALL, "config", "core", "hub", "tools", "observe"},
     "demo": set(),
     "cli": {*SMALL, "config", "core", "client", "hub", "observe", "tools", "front", "demo"},

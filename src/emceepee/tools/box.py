@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from structlog import get_logger
 
 from emceepee.errors import EmceepeeError, ToolError, ToolNotFound, as_tool_error
-from emceepee.tools import activity, execution, questions, servers, tasks
+from emceepee.tools import activity, execution, hearsay, prompts, questions, resources, servers, tasks
 from emceepee.tools.caller import Caller
 from emceepee.tools.reply import Reply, complete, error_reply
 from emceepee.tools.tool import Tool
@@ -22,7 +22,7 @@ log = get_logger(__name__)
 
 class ToolBox:
     def __init__(self) -> None:
-        modules = (servers, execution, activity, questions, tasks)
+        modules = (servers, execution, activity, questions, tasks, resources, prompts, hearsay)
         self._tools: Mapping[str, Tool[Any]] = {tool.name: tool for module in modules for tool in module.TOOLS}
         self.definitions: list[JsonObject] = [tool.definition() for tool in self._tools.values()]
 

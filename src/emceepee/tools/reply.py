@@ -12,7 +12,7 @@ from emceepee.core.questions import Question
 from emceepee.core.state import SessionState
 from emceepee.errors import ToolError
 
-__all__ = ["Reply", "complete", "error_reply", "json_reply", "json_text", "pending_client", "text_block"]
+__all__ = ["Reply", "complete", "error_reply", "json_reply", "json_text", "listed", "pending_client", "text_block"]
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -40,6 +40,15 @@ def text_block(text: str) -> JsonObject:
 
 def json_reply(value: object) -> Reply:
     return Reply([text_block(json_text(value))])
+
+
+def listed(key: str, gathered: tuple[Mapping[str, list[JsonObject]], Mapping[str, str]]) -> Reply:
+    """A list over several servers: each entry says whose it is, and `errors` which servers are missing in it."""
+    found, failures = gathered
+    answer: JsonObject = {key: [{"server": server, **entry} for server, items in found.items() for entry in items]}
+    if failures:
+        answer["errors"] = [{"server": server, "message": message} for server, message in failures.items()]
+    return json_reply(answer)
 
 
 def error_reply(error: ToolError) -> Reply:

@@ -1,31 +1,25 @@
-"""Which servers there are, and what they offer: `add_server`, `remove_server`, `list_servers`, `list_tools`."""
+"""Which servers there are, and what they offer: adding, removing, reconnecting and listing them, and `list_tools`."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
-from fnmatch import translate
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
-import anyio
 from pydantic import Field, ValidationError
 
+from emceepee.client import ServerConnection
 from emceepee.clock import isoformat
 from emceepee.config import ServerConfig, problems_of
-from emceepee.errors import InvalidArguments, NotAllowed, ServerDisconnected, ServerNotFound, WireError
+from emceepee.errors import InvalidArguments, NotAllowed, ServerDisconnected
 from emceepee.hub import Link, Session
 from emceepee.tools.caller import Caller
+from emceepee.tools.connecting import DEFAULT_WAIT_MS, ServerPattern, WaitMs, gather, links_matching
+from emceepee.tools.patterns import matching
 from emceepee.tools.reply import Reply, error_reply, json_reply
 from emceepee.tools.tool import Input, NoInput, Tool
 
 __all__ = ["TOOLS"]
 
 JsonObject: TypeAlias = dict[str, Any]
-
-CONNECT_TIMEOUT_MS = 30_000
-"""How long a tool waits for servers that are just connecting."""
-
-ConnectTimeout = Annotated[int, Field(ge=0, le=600_000, description="Longest wait for connecting, in ms.")]
 
 
 class AddServer(Input):
@@ -38,18 +32,23 @@ class AddServer(Input):
     headers: dict[str, str] = Field(default_factory=dict, description="HTTP headers, such as Authorization.")
     transport: Literal["auto", "http", "sse", "stdio"] = "auto"
     era: Literal["auto", "handshake", "modern"] = Field("auto", description="Leave it at auto.")
-    timeout_ms: ConnectTimeout = CONNECT_TIMEOUT_MS
+    timeout_ms: WaitMs = DEFAULT_WAIT_MS
 
 
 class RemoveServer(Input):
     name: str
 
 
+class ReconnectServer(Input):
+    name: str
+    timeout_ms: WaitMs = DEFAULT_WAIT_MS
+
+
 class ListTools(Input):
-    server: str | None = Field(None, description="Only this server; a glob like git*, or a /regex/.")
+    server: ServerPattern = None
     tool: str | None = Field(None, description="Only tools of this name; a glob or a /regex/.")
     include_schemas: bool = Field(False, description="Also give the full definitions with inputSchema.")
-    timeout_ms: ConnectTimeout = CONNECT_TIMEOUT_MS
+    timeout_ms: WaitMs = DEFAULT_WAIT_MS
 
 
 async def add_server(caller: Caller, given: AddServer) -> Reply:
@@ -63,12 +62,23 @@ async def add_server(caller: Caller, given: AddServer) -> Reply:
             "Give a url; or have the hub started with --allow-spawn, or the server put into its --config file.",
         )
     await caller.hub.put_server(config, caller.session)
-    link = caller.session.link(config.name)
-    failure = await _connect(caller.session, [link], given.timeout_ms)
-    if config.name in failure:
-        reason = f"{failure[config.name]} It stays registered, and is tried again when it is used."
-        return error_reply(ServerDisconnected(config.name, reason))
-    return json_reply({"server": _server_entry(caller.session, link), **_offer(link)})
+    return await _introduce(caller.session, config.name, given.timeout_ms)
+
+
+async def reconnect_server(caller: Caller, given: ReconnectServer) -> Reply:
+    caller.session.registry.get(given.name)
+    await caller.session.drop_link(given.name, "A new connection was asked for")
+    return await _introduce(caller.session, given.name, given.timeout_ms)
+
+
+async def _introduce(session: Session, name: str, timeout_ms: int) -> Reply:
+    """Connect to a server and say what it offers."""
+    link = session.link(name)
+    _, failures = await gather(session, [link], _nothing, timeout_ms)
+    if name in failures:
+        reason = f"{link.last_error or failures[name]}. It stays registered, and is tried again when it is used."
+        return error_reply(ServerDisconnected(name, reason))
+    return json_reply({"server": _server_entry(session, link), **_offer(link)})
 
 
 async def remove_server(caller: Caller, given: RemoveServer) -> Reply:
@@ -82,33 +92,14 @@ async def list_servers(caller: Caller, _given: NoInput) -> Reply:
 
 
 async def list_tools(caller: Caller, given: ListTools) -> Reply:
-    session = caller.session
-    names = [config.name for config in session.registry]
-    wanted = _matching(names, given.server, "server")
-    if given.server is not None and not wanted:
-        raise ServerNotFound(given.server, names)
-    links = [session.link(name) for name in wanted]
-    failures = await _connect(session, links, given.timeout_ms)
+    links = links_matching(caller.session, given.server)
+    _, failures = await gather(caller.session, links, _nothing, given.timeout_ms)
     return json_reply({"servers": [_tools_entry(link, given, failures.get(link.name)) for link in links]})
 
 
-async def _connect(session: Session, links: Sequence[Link], timeout_ms: int) -> dict[str, str]:
-    """Connect to all at once; returns why it did not work, by server."""
-    failures: dict[str, str] = {link.name: "It is still connecting." for link in links if link.status != "connected"}
-
-    async def wait_for(link: Link) -> None:
-        try:
-            await link.connected()
-            failures.pop(link.name, None)
-        except (ServerDisconnected, WireError) as error:
-            failures[link.name] = getattr(error, "reason", str(error))
-
-    if failures:
-        with session.clock.move_on_after(timeout_ms / 1000):
-            async with anyio.create_task_group() as tasks:
-                for link in links:
-                    tasks.start_soon(wait_for, link)
-    return failures
+async def _nothing(_link: Link, _server: ServerConnection) -> list[JsonObject]:
+    """All that is wanted of the server is that it is connected: the link knows its tools then."""
+    return []
 
 
 def _server_entry(session: Session, link: Link) -> JsonObject:
@@ -143,7 +134,7 @@ def _tools_entry(link: Link, given: ListTools, failure: str | None) -> JsonObjec
         "server": link.name,
         "status": link.status,
         "tools": [
-            _tool_entry(link.tools[name], given.include_schemas) for name in _matching(link.tools, given.tool, "tool")
+            _tool_entry(link.tools[name], given.include_schemas) for name in matching(link.tools, given.tool, "tool")
         ],
     }
     return entry if failure is None else {**entry, "error": failure}
@@ -155,17 +146,6 @@ def _tool_entry(tool: JsonObject, include_schemas: bool) -> JsonObject:
     brief = ("name", "title", "description")
     shown: JsonObject = {key: value for key, value in tool.items() if include_schemas or key in brief}
     return {**shown, "task_support": task_support}
-
-
-def _matching(names: Sequence[str] | dict[str, Any], pattern: str | None, key: str) -> list[str]:
-    if pattern is None:
-        return list(names)
-    is_regex = len(pattern) > 1 and pattern.startswith("/") and pattern.endswith("/")
-    try:
-        expression = re.compile(pattern[1:-1] if is_regex else translate(pattern))
-    except re.error as error:
-        raise InvalidArguments([f"{key}: {pattern!r} is not a regular expression: {error}"]) from None
-    return [name for name in names if (expression.search if is_regex else expression.match)(name)]
 
 
 TOOLS: tuple[Tool[Any], ...] = (
@@ -184,6 +164,14 @@ TOOLS: tuple[Tool[Any], ...] = (
         RemoveServer,
         remove_server,
         destructive=True,
+    ),
+    Tool(
+        "reconnect_server",
+        "Force a new connection to a server, after list_servers shows an error or it misbehaves.",
+        ReconnectServer,
+        reconnect_server,
+        destructive=True,
+        open_world=True,
     ),
     Tool(
         "list_servers",
