@@ -12,6 +12,7 @@ from structlog import get_logger
 from emceepee import __version__
 from emceepee.errors import PeerError
 from emceepee.front.jsonrpc import Request, error_message, result_message
+from emceepee.front.resources import OwnResources
 from emceepee.front.served import ServedRequest
 from emceepee.hub import Hub, Session
 from emceepee.tools import Caller, ToolBox
@@ -35,6 +36,7 @@ class Endpoint:
         self.hub = hub
         self._may_spawn = may_spawn
         self._tools = ToolBox()
+        self._resources = OwnResources(hub)
 
     def initialize(self, params: Mapping[str, Any]) -> JsonObject:
         """The answer to `initialize`: the client's version if we speak it, else our newest of that era."""
@@ -43,7 +45,7 @@ class Endpoint:
             raise PeerError(INVALID_PARAMS, "initialize needs a protocolVersion")
         return {
             "protocolVersion": wished if wished in HANDSHAKE_PROTOCOL_VERSIONS else LATEST_HANDSHAKE_VERSION,
-            "capabilities": {"tools": {}},
+            "capabilities": {"tools": {}, "resources": {}},
             "serverInfo": {"name": "emceepee", "title": "emceepee", "version": __version__},
             "instructions": INSTRUCTIONS,
         }
@@ -64,6 +66,12 @@ class Endpoint:
                 return await self._call_tool(session, request.params, served)
             case "tools/list":
                 return {"tools": self._tools.definitions}
+            case "resources/list":
+                return {"resources": self._resources.definitions}
+            case "resources/templates/list":
+                return {"resourceTemplates": []}
+            case "resources/read":
+                return self._resources.read(session, request.params.get("uri"))
             case "ping":
                 return {}
             case _:

@@ -18,7 +18,7 @@ from starlette.types import Receive, Send
 from emceepee.clock import Clock
 from emceepee.front.served import ServedRequest
 
-__all__ = ["SSE_HEADERS", "Exchange", "send_json", "sse_event"]
+__all__ = ["SSE_HEADERS", "Exchange", "send_body", "send_json", "sse_event"]
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -41,9 +41,21 @@ async def send_json(
     send: Send, message: Mapping[str, Any] | None, status: int = 200, headers: tuple[tuple[bytes, bytes], ...] = ()
 ) -> None:
     """A whole response; None has no body."""
-    body = b"" if message is None else _encoded(message)
+    if message is None:
+        await send_body(send, b"", None, status, headers)
+    else:
+        await send_body(send, _encoded(message), "application/json", status, headers)
+
+
+async def send_body(
+    send: Send,
+    body: bytes,
+    content_type: str | None,
+    status: int = 200,
+    headers: tuple[tuple[bytes, bytes], ...] = (),
+) -> None:
     length = (b"content-length", str(len(body)).encode())
-    kind = () if message is None else ((b"content-type", b"application/json"),)
+    kind = () if content_type is None else ((b"content-type", content_type.encode()),)
     await send({"type": "http.response.start", "status": status, "headers": [*kind, length, *headers]})
     await send({"type": "http.response.body", "body": body})
 

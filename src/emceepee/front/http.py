@@ -20,11 +20,12 @@ from starlette.types import Receive, Scope, Send
 from emceepee.config import HttpSettings
 from emceepee.errors import PeerError
 from emceepee.front.endpoint import Endpoint
-from emceepee.front.exchange import PING, SSE_HEADERS, Exchange, send_json
+from emceepee.front.exchange import PING, SSE_HEADERS, Exchange, send_body, send_json
 from emceepee.front.jsonrpc import Notification, Request, error_message, parse, result_message
 from emceepee.front.served import ServedRequest, hang_up_of
 from emceepee.hub import Hub, Session
 from emceepee.hub.hub import TooManySessions
+from emceepee.observe import CONTENT_TYPE, Metrics
 
 __all__ = ["HttpFront"]
 
@@ -57,9 +58,10 @@ class ClientSession:
 
 
 class HttpFront:
-    """`/mcp` for clients, `/healthz` for whoever wants to know that we are there."""
+    """`/mcp` for clients, `/healthz` and `/metrics` for whoever watches over us."""
 
-    def __init__(self, hub: Hub, settings: HttpSettings) -> None:
+    def __init__(self, hub: Hub, settings: HttpSettings, metrics: Metrics | None = None) -> None:
+        self._metrics = metrics
         self._hub = hub
         self._settings = settings
         self._endpoint = Endpoint(hub, may_spawn=settings.allow_spawn)
@@ -86,6 +88,9 @@ class HttpFront:
         path, method = scope["path"].rstrip("/"), scope["method"]
         if path == "/healthz":
             await send_json(send, {"status": "ok", "sessions": len(self._hub.sessions)})
+            return
+        if path == "/metrics" and self._metrics is not None:
+            await send_body(send, self._metrics.exposition(), CONTENT_TYPE)
             return
         if path != "/mcp":
             raise BadRequest(404, PeerError(INVALID_REQUEST, "Not found: the MCP endpoint is /mcp"))

@@ -14,6 +14,7 @@ from emceepee.config import HttpSettings
 from emceepee.errors import SettingsError
 from emceepee.front.http import HttpFront
 from emceepee.hub import Hub
+from emceepee.observe import Metrics
 
 __all__ = ["bind", "serve_http"]
 
@@ -62,11 +63,12 @@ async def serve_http(
     settings: HttpSettings,
     listener: socket.socket,
     stop: anyio.Event,
+    metrics: Metrics | None = None,
     *,
     task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve until `stop` is set; then end open requests and let the connections go."""
-    front = HttpFront(hub, settings)
+    front = HttpFront(hub, settings, metrics)
     server = _Server(
         uvicorn.Config(
             front,

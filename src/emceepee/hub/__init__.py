@@ -8,11 +8,12 @@ from emceepee.hub.calls import Call
 from emceepee.hub.hub import Hub
 from emceepee.hub.link import Link, LinkStatus
 from emceepee.hub.session import Session
-from emceepee.hub.telemetry import Telemetry
+from emceepee.hub.telemetry import CallOutcome, Telemetry
 from emceepee.hub.work import PromptGet, ResourceRead, ToolCall, Work
 
 __all__ = [
     "Call",
+    "CallOutcome",
     "Hub",
     "Link",
     "LinkStatus",
