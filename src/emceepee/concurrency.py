@@ -1,4 +1,4 @@
-"""The one thing that we want from task groups and anyio does not give."""
+"""Task groups for context managers that run something beside their body: whoever writes the body need not know."""
 
 from __future__ import annotations
 
@@ -8,24 +8,28 @@ from contextlib import asynccontextmanager
 import anyio
 import anyio.abc
 
-__all__ = ["task_group"]
+__all__ = ["companions", "task_group"]
 
 
 @asynccontextmanager
 async def task_group() -> AsyncIterator[anyio.abc.TaskGroup]:
-    """A task group whose body's own exception comes out as it is, and not in an exception group.
+    """A task group whose body's own exception comes out as it is, and not in an exception group."""
+    raised: Exception | None = None
+    async with anyio.create_task_group() as tasks:
+        try:
+            yield tasks
+        except Exception as error:
+            raised = error
+            tasks.cancel_scope.cancel()
+    if raised is not None:
+        raise raised
 
-    For context managers that run something beside their body: whoever writes the body need not know.
-    """
-    raised: BaseException | None = None
-    try:
-        async with anyio.create_task_group() as tasks:
-            try:
-                yield tasks
-            except BaseException as error:
-                raised = error
-                raise
-    except BaseExceptionGroup as group:
-        if raised is not None and group.exceptions == (raised,):
-            raise raised from raised.__cause__
-        raise
+
+@asynccontextmanager
+async def companions() -> AsyncIterator[anyio.abc.TaskGroup]:
+    """A task group whose tasks end with its body."""
+    async with task_group() as tasks:
+        try:
+            yield tasks
+        finally:
+            tasks.cancel_scope.cancel()

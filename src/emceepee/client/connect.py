@@ -12,7 +12,7 @@ from emceepee.client.liveness import watch_liveness
 from emceepee.client.options import ClientOptions, ClientSink
 from emceepee.client.targets import Target, transports_for
 from emceepee.clock import Clock, SystemClock
-from emceepee.concurrency import task_group
+from emceepee.concurrency import companions
 from emceepee.errors import ConnectFailed, RequestTimedOut, WireError
 from emceepee.wire.negotiation import EraChoice, negotiate
 from emceepee.wire.peer import open_peer
@@ -81,7 +81,7 @@ async def _connection(
         negotiated = await negotiate(peer, options.identity(), era)
         listener = Listener(peer, clock)
         server = ServerConnection(peer, negotiated, inbound, listener)
-        async with task_group() as tasks:
+        async with companions() as tasks:
             if server.era == "modern":
                 listener.start(server.capabilities)
                 tasks.start_soon(listener.run)
@@ -91,4 +91,3 @@ async def _connection(
                 yield server
             finally:
                 inbound.is_closing = True
-                tasks.cancel_scope.cancel()

@@ -22,7 +22,7 @@ from mcp.shared.transport_context import TransportContext
 from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR
 
 from emceepee.clock import Clock
-from emceepee.concurrency import task_group
+from emceepee.concurrency import companions
 from emceepee.errors import ConnectionLost, EmceepeeError, PeerError, RequestTimedOut
 from emceepee.wire.era import Era, HandshakeEra
 from emceepee.wire.transport import Channel, ChannelState, Transport, is_transport_failure
@@ -209,9 +209,6 @@ async def open_peer(transport: Transport, clock: Clock, handler: PeerHandler) ->
     """
     async with transport.open() as channel:
         peer = Peer(transport, channel, clock, handler)
-        async with task_group() as tasks:
+        async with companions() as tasks:
             await tasks.start(peer.run)
-            try:
-                yield peer
-            finally:
-                tasks.cancel_scope.cancel()
+            yield peer

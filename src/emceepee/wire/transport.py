@@ -64,7 +64,7 @@ class Transport(Protocol):
 
     @property
     def target(self) -> str:
-        """The server's address as people may see it: without headers, environment or user info."""
+        """The server's address as people may see it: without headers, environment, user info or query."""
         ...
 
     def open(self) -> AbstractAsyncContextManager[Channel]:

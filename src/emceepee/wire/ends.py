@@ -1,0 +1,110 @@
+"""The transport's own end of a channel.
+
+A `ChannelEnd` owns the two streams of a channel and the one rule about its loss: it is lost once, with a reason, and
+never after we closed it. `carry` runs a transport's work for as long as the channel is in use.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Self
+
+import anyio
+from mcp.shared.message import SessionMessage
+from mcp_types import ErrorData, JSONRPCNotification, JSONRPCRequest
+
+from emceepee.concurrency import companions
+from emceepee.wire.envelope import failure
+from emceepee.wire.transport import Channel, ChannelState
+
+__all__ = ["CHANNEL_BUFFER", "ChannelEnd", "carry"]
+
+logger = logging.getLogger(__name__)
+
+CHANNEL_BUFFER = 64
+"""Enough that a burst of progress does not wake the peer once per message; a full buffer makes the sender wait."""
+
+
+class ChannelEnd:
+    """What the transport holds of a channel: it delivers to the peer, takes from it, and may lose the connection."""
+
+    def __init__(self) -> None:
+        self._inbound, read = anyio.create_memory_object_stream[SessionMessage | Exception](CHANNEL_BUFFER)
+        write, self._outbound = anyio.create_memory_object_stream[SessionMessage](CHANNEL_BUFFER)
+        self._read, self._write = read, write
+        self._closed = False
+        self.work = anyio.CancelScope()
+        """Around everything the transport does for this channel; cancelled when the connection is lost."""
+        self.state = ChannelState()
+        self.channel = Channel(read, write, self.state)
+
+    def __aiter__(self) -> Self:
+        """What the peer writes, until it writes no more or the connection is lost."""
+        return self
+
+    async def __anext__(self) -> SessionMessage:
+        try:
+            return await self._outbound.receive()
+        except (anyio.EndOfStream, anyio.ClosedResourceError):
+            raise StopAsyncIteration from None
+
+    async def deliver(self, item: SessionMessage | Exception) -> None:
+        """Hand `item` to the peer; dropped if the peer does not read any more."""
+        try:
+            await self._inbound.send(item)
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            logger.debug("a message arrived after the channel was closed")
+
+    async def fail(self, item: SessionMessage, error: ErrorData) -> None:
+        """Tell the peer that `item` did not get through: a request is answered with an error, the rest is logged."""
+        if isinstance(item.message, JSONRPCRequest):
+            await self.deliver(failure(item.message.id, error))
+        else:
+            method = item.message.method if isinstance(item.message, JSONRPCNotification) else "a response"
+            logger.warning("%s was not delivered: %s", method, error.message)
+
+    def lose(self, reason: str) -> None:
+        """End the channel because the connection is gone; later reasons, and those after closing, do not count."""
+        if self._closed or self.state.lost_reason is not None:
+            return
+        self.state.lost_reason = reason
+        self._inbound.close()
+        self._outbound.close()
+        self.work.cancel()
+
+    def leave(self) -> None:
+        """The peer is done: nothing is a loss any more, arrivals are dropped, what it wrote can still be taken."""
+        self._closed = True
+        self._read.close()
+        self._write.close()
+
+    def close(self) -> None:
+        for stream in (self._write, self._read, self._inbound, self._outbound):
+            stream.close()
+
+
+@asynccontextmanager
+async def carry(
+    end: ChannelEnd, work: Callable[[], Awaitable[None]], farewell: Callable[[], Awaitable[None]]
+) -> AsyncGenerator[Channel]:
+    """Run `work` beside the body, then `farewell`, shielded; an error of `work` loses the channel."""
+    async with companions() as tasks:
+        tasks.start_soon(_work, end, work)
+        try:
+            yield end.channel
+        finally:
+            end.leave()
+            with anyio.CancelScope(shield=True):
+                await farewell()
+            end.close()
+
+
+async def _work(end: ChannelEnd, work: Callable[[], Awaitable[None]]) -> None:
+    with end.work:
+        try:
+            await work()
+        except Exception as error:
+            logger.exception("a transport failed")
+            end.lose(f"the transport failed: {error}")
