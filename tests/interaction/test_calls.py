@@ -10,25 +10,9 @@ from emceepee.core.state import SessionLimits
 from emceepee.core.tasks import TaskLimits
 from emceepee.hub import ToolCall
 from emceepee.testing import FakeClock, ScriptedCall, ScriptedServer, form, running_hub, settle, text_result
+from tests.interaction.gates import Gate, echo
 
 pytestmark = pytest.mark.anyio
-
-
-class Gate:
-    """Where a scripted tool waits until the test lets it go on."""
-
-    def __init__(self) -> None:
-        self.reached = anyio.Event()
-        self.opened = anyio.Event()
-
-    async def __call__(self, call: ScriptedCall) -> str:
-        self.reached.set()
-        await self.opened.wait()
-        return f"done {call.arguments.get('n', '')}".strip()
-
-
-async def echo(call: ScriptedCall) -> str:
-    return str(call.arguments["text"])
 
 
 async def test_a_fast_call_returns_the_servers_result_and_leaves_no_task(clock: FakeClock) -> None:

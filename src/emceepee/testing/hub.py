@@ -8,10 +8,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from emceepee.client import Target
 from emceepee.clock import Clock
 from emceepee.concurrency import task_group
 from emceepee.config import HubSettings, ServerConfig
 from emceepee.hub import Hub, Session
+from emceepee.hub.link import target_of
 from emceepee.testing.clock import FakeClock
 from emceepee.testing.server import ScriptedServer
 from emceepee.tools import Caller, HangUp, ToolBox
@@ -112,12 +114,22 @@ class RunningHub:
 
 @asynccontextmanager
 async def running_hub(
-    servers: Mapping[str, ScriptedServer], *, clock: Clock | None = None, settings: HubSettings | None = None
+    configured: Mapping[str, ScriptedServer],
+    *,
+    servers: Mapping[str, ScriptedServer] | None = None,
+    clock: Clock | None = None,
+    settings: HubSettings | None = None,
 ) -> AsyncIterator[RunningHub]:
-    """A hub for the body, with `servers` behind it by name."""
+    """A hub for the body, with servers in memory behind it: those `configured`, and others to be added by name."""
     clock = clock or FakeClock()
-    configs = [ServerConfig(name=name, url=f"http://{name}.invalid/mcp") for name in servers]
-    hub = Hub(configs, settings=settings, clock=clock, find_target=lambda config: servers[config.name].transport())
+    reachable = {**(servers or {}), **configured}
+    configs = [ServerConfig(name=name, url=f"http://{name}.invalid/mcp") for name in configured]
+
+    def find_target(config: ServerConfig) -> Target:
+        server = reachable.get(config.name)
+        return target_of(config) if server is None else server.transport()
+
+    hub = Hub(configs, settings=settings, clock=clock, find_target=find_target)
     async with task_group() as tasks:
         await tasks.start(hub.run)
         try:
