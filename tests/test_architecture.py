@@ -10,14 +10,15 @@ import pytest
 
 ROOT = Path(__file__).parent.parent / "src" / "emceepee"
 
-SMALL = {"clock", "concurrency", "errors", "ids"}
+SMALL = {"clock", "concurrency", "errors", "ids", "timekeeper"}
 MAY_IMPORT: dict[str, set[str]] = {
     "clock": set(),
     "concurrency": set(),
     "errors": set(),
     "ids": {"clock"},
+    "timekeeper": {"clock", "core"},
     "config": {*SMALL, "core"},
-    "core": SMALL,
+    "core": SMALL - {"timekeeper"},
     "wire": SMALL,
     "client": {*SMALL, "core", "wire"},
     "hub": {*SMALL, "config", "core", "client"},

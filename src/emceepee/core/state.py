@@ -35,13 +35,13 @@ class SessionState:
         self,
         clock: Clock,
         limits: SessionLimits,
+        deadlines: DeadlineQueue[Timer] | None = None,
         *,
         ids: IdFactory | None = None,
-        on_earlier_deadline: Callable[[], None] = lambda: None,
         on_warning: Callable[[str, Mapping[str, Any]], None] = lambda _name, _facts: None,
     ) -> None:
         ids = ids or secure_ids(clock)
-        self.deadlines: DeadlineQueue[Timer] = DeadlineQueue(on_earlier_deadline)
+        self.deadlines: DeadlineQueue[Timer] = DeadlineQueue() if deadlines is None else deadlines
         self.events = EventLog(clock, MonotonicIds(clock), limit=limits.max_events, on_warning=on_warning)
         self.buffers = ServerBuffers(clock, max_notifications=limits.max_notifications, max_logs=limits.max_logs)
         self.tasks = TaskTable(clock, ids, self.deadlines, self.events.append, limits.tasks)

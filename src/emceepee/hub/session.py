@@ -22,6 +22,7 @@ from emceepee.hub.calls import Call, CallRunner
 from emceepee.hub.link import Link
 from emceepee.hub.questions import QuestionDesk
 from emceepee.hub.shared import Shared
+from emceepee.timekeeper import Timekeeper
 
 __all__ = ["Session"]
 
@@ -40,16 +41,13 @@ class Session:
         self.settings = shared.settings
         self.registry = shared.registry
         self._shared = shared
+        self._time: Timekeeper[Timer] = Timekeeper(self.clock, self._fire)
         self.state = SessionState(
-            self.clock,
-            self.settings.limits,
-            on_earlier_deadline=self._wake_ticker,
-            on_warning=self._on_event_warning,
+            self.clock, self.settings.limits, self._time.deadlines, on_warning=self._on_event_warning
         )
         self.links: dict[str, Link] = {}
         self.closed = anyio.Event()
         self._closing = anyio.Event()
-        self._ticker_wake = anyio.Event()
         self._tasks: anyio.abc.TaskGroup
         self.calls: CallRunner
         self.questions: QuestionDesk
@@ -70,7 +68,7 @@ class Session:
                     on_ended=self._on_call_ended,
                 )
                 self.questions = QuestionDesk(self.state, self.calls, self.clock, self._shared.telemetry)
-                self._tasks.start_soon(self._keep_time)
+                self._tasks.start_soon(self._time.run)
                 self._arm_idle_timer()
                 for config in self.registry:
                     self.link(config.name).start()
@@ -207,16 +205,6 @@ class Session:
         idle_since = self.clock.monotonic() if self.is_in_use else self._last_active
         self.state.deadlines.set(Timer("idle", self.id), idle_since + self.settings.session_idle_ms / 1000)
 
-    async def _keep_time(self) -> None:
-        deadlines = self.state.deadlines
-        while True:
-            self._ticker_wake = anyio.Event()
-            deadline = deadlines.next_deadline()
-            with self.clock.move_on_after(None if deadline is None else max(0.0, deadline - self.clock.monotonic())):
-                await self._ticker_wake.wait()
-            for timer in deadlines.pop_due(self.clock.monotonic()):
-                await self._fire(timer)
-
     async def _fire(self, timer: Timer) -> None:
         match timer.kind:
             case "call":
@@ -238,6 +226,3 @@ class Session:
         else:
             log.info("session_idle_timeout", idle_ms=self.settings.session_idle_ms)
             self.close()
-
-    def _wake_ticker(self) -> None:
-        self._ticker_wake.set()
