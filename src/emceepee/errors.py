@@ -9,6 +9,7 @@
     │   └── PeerError            the peer answered with a JSON-RPC error
     ├── ImpossibleTransition     a state machine was asked for a step that it does not have
     ├── QuestionSettled          a question that was answered, withdrawn or expired is answered again
+    ├── TaskRequired             a tool was called plainly that can be called as a task only
     └── ToolError                a meta-tool cannot do what it was asked for
         ├── ServerNotFound  ServerDisconnected  ServerError  ServerTimedOut
         ├── ToolNotFound  InvalidArguments  TooManyTasks  NotAllowed
@@ -44,6 +45,7 @@ __all__ = [
     "TaskExpired",
     "TaskFailed",
     "TaskNotFound",
+    "TaskRequired",
     "TooManyTasks",
     "ToolError",
     "ToolNotFound",
@@ -122,6 +124,14 @@ class QuestionSettled(EmceepeeError):
     def __init__(self, request_id: str) -> None:
         self.request_id = request_id
         super().__init__(f"question {request_id} is settled already")
+
+
+class TaskRequired(EmceepeeError):
+    """The server takes `tool` as a task only."""
+
+    def __init__(self, tool: str) -> None:
+        self.tool = tool
+        super().__init__(f"{tool} has to be called as a task: use call_tool_stream")
 
 
 class ToolError(EmceepeeError):

@@ -8,21 +8,53 @@ Results are the server's own JSON, untouched. The hub's links stand on this, and
 
 from emceepee.client.connect import connect
 from emceepee.client.connection import ServerConnection
+from emceepee.client.events import (
+    ConnectionEvent,
+    Error,
+    EventFeed,
+    Progress,
+    QuestionArrived,
+    QuestionSettled,
+    Result,
+    TaskCancelled,
+    TaskCompleted,
+    TaskCreated,
+    TaskFailed,
+    TasksListed,
+    TaskStatus,
+    Update,
+)
 from emceepee.client.options import ClientOptions, ClientSink
 from emceepee.client.questions import CallRef, Question
 from emceepee.client.targets import Http, Sse, Stdio, Target
+from emceepee.client.tasks import RemoteTask
 from emceepee.wire.peer import OnProgress
 
 __all__ = [
     "CallRef",
     "ClientOptions",
     "ClientSink",
+    "ConnectionEvent",
+    "Error",
+    "EventFeed",
     "Http",
     "OnProgress",
+    "Progress",
     "Question",
+    "QuestionArrived",
+    "QuestionSettled",
+    "RemoteTask",
+    "Result",
     "ServerConnection",
     "Sse",
     "Stdio",
     "Target",
+    "TaskCancelled",
+    "TaskCompleted",
+    "TaskCreated",
+    "TaskFailed",
+    "TaskStatus",
+    "TasksListed",
+    "Update",
     "connect",
 ]

@@ -10,6 +10,7 @@ from emceepee.client.inbound import Inbound
 from emceepee.client.listening import Listener
 from emceepee.client.liveness import watch_liveness
 from emceepee.client.options import ClientOptions, ClientSink
+from emceepee.client.receiver import ReceiverTasks
 from emceepee.client.targets import Target, transports_for
 from emceepee.clock import Clock, SystemClock
 from emceepee.concurrency import companions
@@ -76,18 +77,20 @@ def _connect_failed(transport: Transport, error: WireError) -> ConnectFailed:
 async def _connection(
     transport: Transport, inbound: Inbound, options: ClientOptions, clock: Clock, era: EraChoice
 ) -> AsyncIterator[ServerConnection]:
-    async with open_peer(transport, clock, inbound) as peer:
-        inbound.bind(peer.state)
+    async with open_peer(transport, clock, inbound) as peer, companions() as tasks:
+        receiver = ReceiverTasks(options, clock, peer.notify) if options.receiver_tasks else None
+        inbound.bind(peer.state, receiver, tasks.start_soon)
         negotiated = await negotiate(peer, options.identity(), era)
         listener = Listener(peer, clock)
-        server = ServerConnection(peer, negotiated, inbound, listener)
-        async with companions() as tasks:
-            if server.era == "modern":
-                listener.start(server.capabilities)
-                tasks.start_soon(listener.run)
-            if transport.kind == "http":
-                tasks.start_soon(watch_liveness, peer, server, clock, options.idle_ping)
-            try:
-                yield server
-            finally:
-                inbound.is_closing = True
+        server = ServerConnection(peer, negotiated, inbound, listener, tasks.start_soon)
+        if server.era == "modern":
+            listener.start(server.capabilities)
+            tasks.start_soon(listener.run)
+        if receiver is not None:
+            tasks.start_soon(receiver.run)
+        if transport.kind == "http":
+            tasks.start_soon(watch_liveness, peer, server, clock, options.idle_ping)
+        try:
+            yield server
+        finally:
+            inbound.is_closing = True

@@ -6,17 +6,30 @@ Results are the server's own JSON, untouched: what we do not know survives. Who 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from typing import Any, TypeAlias
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, Literal, TypeAlias
 
 import anyio
 
+from emceepee.client.events import (
+    Error,
+    EventFeed,
+    Progress,
+    Result,
+    TaskCancelled,
+    TaskCreated,
+    TasksListed,
+    TaskStatus,
+    Update,
+)
 from emceepee.client.inbound import Inbound
 from emceepee.client.interactive import InteractiveRequest
 from emceepee.client.listening import Listener
 from emceepee.client.questions import CallRef, Question
-from emceepee.errors import PeerError
-from emceepee.wire.era import EraName, header_parameters
+from emceepee.client.tasked import TaskRunner
+from emceepee.client.tasks import RemoteTask, parse_task
+from emceepee.errors import EmceepeeError, PeerError, TaskRequired
+from emceepee.wire.era import EraName, header_parameters, with_tasks
 from emceepee.wire.negotiation import Negotiated
 from emceepee.wire.peer import OnProgress, Peer
 from emceepee.wire.transport import TransportKind
@@ -28,19 +41,36 @@ JsonObject: TypeAlias = dict[str, Any]
 MAX_PAGES = 1000
 """A server that hands out cursors forever is broken, and is told so."""
 
+MAX_UNREAD_UPDATES = 10_000
+"""Updates of one call that nobody has read yet; beyond that the call waits for its reader."""
+
+CANCEL_TIMEOUT = 10.0
+"""Seconds for a server to acknowledge that a task is cancelled."""
+
+TaskSupport: TypeAlias = Literal["forbidden", "optional", "required"]
+
 LOG_LEVEL_META_KEY = "io.modelcontextprotocol/logLevel"
 
 
 class ServerConnection:
     """An open connection; get one with `connect`. Every request raises `WireError`s, and `PeerError` for a refusal."""
 
-    def __init__(self, peer: Peer, negotiated: Negotiated, inbound: Inbound, listener: Listener) -> None:
+    def __init__(
+        self,
+        peer: Peer,
+        negotiated: Negotiated,
+        inbound: Inbound,
+        listener: Listener,
+        spawn: Callable[..., object],
+    ) -> None:
         self._peer = peer
+        self._spawn = spawn
+        self._runner = TaskRunner(peer, inbound, with_tasks(negotiated.era), listener, inbound.events)
         self._negotiated = negotiated
         self._inbound = inbound
         self._listener = listener
         self._log_level: str | None = None
-        self._input_schemas: dict[str, object] = {}
+        self._tools: dict[str, JsonObject] = {}
 
     # What was agreed on
 
@@ -91,7 +121,7 @@ class ServerConnection:
     async def list_tools(self) -> list[JsonObject]:
         """Every tool, over all pages."""
         tools = await self._all_pages("tools/list", "tools")
-        self._input_schemas = {tool["name"]: tool.get("inputSchema") for tool in tools if "name" in tool}
+        self._tools = {tool["name"]: tool for tool in tools if isinstance(tool.get("name"), str)}
         return tools
 
     async def call_tool(
@@ -107,15 +137,138 @@ class ServerConnection:
         """Call a tool and wait for its result; questions that it asks come through `questions()` meanwhile.
 
         Cancelling the caller cancels the call at the server. `origin` is handed back as `question.belongs_to.call`.
+
+        Raises:
+            TaskRequired: the tool can be called as a task only.
         """
-        params: JsonObject = {"name": name, "arguments": dict(arguments or {})}
-        if meta:
-            params["_meta"] = dict(meta)
-        headers = {}
-        if self.era == "modern":
-            headers = header_parameters(self._input_schemas.get(name), params["arguments"])
+        if self.task_support(name) == "required":
+            raise TaskRequired(name)
+        params = _call_params(name, arguments, meta)
         request = self._interactive("tools/call", params, origin or CallRef("tools/call", name))
-        return await request.run(timeout=timeout, on_progress=on_progress, headers=headers)
+        return await request.run(
+            timeout=timeout, on_progress=on_progress, headers=self._parameter_headers(name, params["arguments"])
+        )
+
+    def task_support(self, name: str) -> TaskSupport:
+        """Whether a tool of `list_tools` may or must be called as a task; no server that does not declare it may."""
+        requests = _at(self.capabilities, "tasks", "requests", "tools", "call")
+        support = _at(self._tools.get(name), "execution", "taskSupport")
+        if self.era != "handshake" or requests is None:
+            return "forbidden"
+        return support if support in ("optional", "required") else "forbidden"
+
+    # Tools that may become tasks
+
+    async def call_tool_task(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        ttl_ms: int | None = None,
+        on_progress: OnProgress | None = None,
+        on_task: Callable[[TaskCreated | TaskStatus], None] = lambda _update: None,
+        meta: Mapping[str, Any] | None = None,
+        origin: object | None = None,
+    ) -> JsonObject:
+        """Call any tool and wait for its result; a task that comes in between is followed, and told to `on_task`.
+
+        Cancelling the caller leaves a task at the server alone: end it with `cancel_task`.
+        """
+        params = _call_params(name, arguments, meta)
+        if self.task_support(name) != "forbidden":
+            params["task"] = {} if ttl_ms is None else {"ttl": ttl_ms}
+        return await self._runner.call(
+            self._with_log_level(params) or {},
+            origin or CallRef("tools/call", name),
+            on_progress=on_progress,
+            on_task=on_task,
+            headers=self._parameter_headers(name, params["arguments"]),
+        )
+
+    async def call_tool_stream(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        ttl_ms: int | None = None,
+        meta: Mapping[str, Any] | None = None,
+        origin: object | None = None,
+    ) -> AsyncIterator[Update]:
+        """Call any tool and hear of everything on the way: ends with a `Result` or an `Error`."""
+        send, receive = anyio.create_memory_object_stream[Update](MAX_UNREAD_UPDATES)
+        scope = anyio.CancelScope()
+
+        async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+            send.send_nowait(Progress(progress, total, message))
+
+        async def run() -> None:
+            with scope, send:
+                try:
+                    result = await self.call_tool_task(
+                        name,
+                        arguments,
+                        ttl_ms=ttl_ms,
+                        on_progress=on_progress,
+                        on_task=send.send_nowait,
+                        meta=meta,
+                        origin=origin,
+                    )
+                    await send.send(Result(result))
+                except EmceepeeError as error:
+                    await send.send(Error(error))
+
+        self._spawn(run)
+        try:
+            with receive:
+                async for update in receive:
+                    yield update
+        finally:
+            scope.cancel()
+
+    async def get_task(self, task_id: str) -> RemoteTask:
+        """The server's word on one of its tasks."""
+        task = parse_task(await self._peer.request("tasks/get", {"taskId": task_id}, era=self._runner.era))
+        self._runner.note(task)
+        self.events.emit(TaskStatus(task))
+        return task
+
+    async def list_tasks(self, cursor: str | None = None) -> tuple[list[RemoteTask], str | None]:
+        """One page of the server's tasks, and the cursor of the next (2025-11-25 only)."""
+        page = await self.request("tasks/list", {} if cursor is None else {"cursor": cursor})
+        tasks = [parse_task(raw) for raw in page.get("tasks", [])]
+        for task in tasks:
+            self._runner.note(task)
+        self.events.emit(TasksListed(tuple(tasks)))
+        following = page.get("nextCursor")
+        return tasks, following if isinstance(following, str) else None
+
+    async def get_task_result(self, task_id: str, *, origin: object | None = None) -> JsonObject:
+        """Wait for a task of the server's, however it was made, and return its result."""
+        task = await self.get_task(task_id)
+        return await self._runner.follow(task, origin or CallRef("tasks/result", task_id))
+
+    async def cancel_task(self, task_id: str) -> None:
+        """Have the server end a task.
+
+        Raises:
+            PeerError: it does not know the task, or the task has ended (-32602).
+        """
+        await self._peer.request("tasks/cancel", {"taskId": task_id}, era=self._runner.era, timeout=CANCEL_TIMEOUT)
+        self.events.emit(TaskCancelled(task_id))
+
+    @property
+    def can_cancel_tasks(self) -> bool:
+        return self.era == "modern" or _at(self.capabilities, "tasks", "cancel") is not None
+
+    @property
+    def tasks(self) -> Mapping[str, RemoteTask]:
+        """What was last heard of each task on this connection; the server is the authority."""
+        return self._runner.tasks
+
+    @property
+    def events(self) -> EventFeed:
+        """Everything that happens to tasks and questions on this connection."""
+        return self._inbound.events
 
     # Resources and prompts
 
@@ -236,3 +389,20 @@ class ServerConnection:
             return params
         meta = (params or {}).get("_meta") or {}
         return {**(params or {}), "_meta": {**meta, LOG_LEVEL_META_KEY: self._log_level}}
+
+    def _parameter_headers(self, name: str, arguments: Mapping[str, Any]) -> dict[str, str]:
+        if self.era != "modern" or (tool := self._tools.get(name)) is None:
+            return {}
+        return header_parameters(tool.get("inputSchema"), arguments)
+
+
+def _call_params(name: str, arguments: Mapping[str, Any] | None, meta: Mapping[str, Any] | None) -> JsonObject:
+    params: JsonObject = {"name": name, "arguments": dict(arguments or {})}
+    return {**params, "_meta": dict(meta)} if meta else params
+
+
+def _at(value: object, *path: str) -> Any:
+    """What stands at `path` in nested objects, or None."""
+    for key in path:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value

@@ -7,17 +7,22 @@ the server for the answer.
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import anyio
 from structlog import get_logger
 
+from emceepee.client.events import EventFeed, QuestionArrived, QuestionSettled
 from emceepee.client.options import ClientOptions, ClientSink
 from emceepee.client.questions import KIND_OF_METHOD, Question
+from emceepee.client.receiver import METHODS as RECEIVER_METHODS
+from emceepee.client.receiver import RELATED_TASK_META_KEY, ReceiverTasks
+from emceepee.client.watch import TaskWatch
 from emceepee.core.questions import Arrival, Belonging, QuestionKind, belonging
 from emceepee.errors import PeerError
+from emceepee.wire.peer import OnProgress
 from emceepee.wire.transport import ChannelState
 
 __all__ = ["Inbound"]
@@ -26,6 +31,7 @@ JsonObject: TypeAlias = dict[str, Any]
 log = get_logger(__name__)
 
 METHOD_NOT_FOUND = -32601
+TASK_NOTIFICATIONS = ("notifications/tasks/status", "notifications/tasks")
 
 MAX_OPEN_QUESTIONS = 1000
 """Per connection; a server that asks more at once is refused, so that it cannot fill our memory."""
@@ -39,15 +45,23 @@ class Inbound:
         self._state: ChannelState | None = None
         self._options = options
         self._sink = sink
+        self.watch = TaskWatch()
+        self.events = EventFeed()
+        self._receiver: ReceiverTasks | None = None
+        self._spawn: Callable[..., object] | None = None
         self._in_flight: dict[int, object] = {}
+        self._task_origins: dict[str, object] = {}
+        self._late_progress: dict[int, OnProgress] = {}
         self._open: set[Question] = set()
         # Unbounded by itself; bounded by MAX_OPEN_QUESTIONS.
         self._is_iterated = False
         self._queue_in, self._queue_out = anyio.create_memory_object_stream[Question](math.inf)
 
-    def bind(self, state: ChannelState) -> None:
-        """The channel whose end is also the end of every question that came over it."""
+    def bind(self, state: ChannelState, receiver: ReceiverTasks | None, spawn: Callable[..., object]) -> None:
+        """The channel whose end is also the end of every question that came over it, and what runs beside it."""
         self._state = state
+        self._receiver = receiver
+        self._spawn = spawn
 
     # What the peer hands over
 
@@ -56,12 +70,33 @@ class Inbound:
             return {}
         if method == "roots/list" and self._options.roots is not None:
             return {"roots": [{"uri": uri} for uri in self.roots]}
+        if method in RECEIVER_METHODS and self._receiver is not None:
+            return await self._receiver.answer(method, params)
         if (kind := self._declared_kind(method)) is None:
             raise PeerError(METHOD_NOT_FOUND, f"Method not found: {method}")
-        question = self.ask(kind, params, arrival="request", belongs_to=self._belonging(related))
+        belongs_to = self._belonging(related, params)
+        if self._receiver is not None and isinstance(params.get("task"), Mapping):
+            return self._ask_as_task(self._receiver, kind, params, belongs_to)
+        question = self.ask(kind, params, arrival="request", belongs_to=belongs_to)
         return await self.wait_for_answer(question)
 
+    def _ask_as_task(
+        self, receiver: ReceiverTasks, kind: QuestionKind, params: Mapping[str, Any], belongs_to: Belonging[Any]
+    ) -> JsonObject:
+        """The server does not wait: it gets a task at once, and asks for the answer later."""
+        task = receiver.create(params["task"])
+        question = self.ask(kind, params, arrival="receiver_task", belongs_to=belongs_to)
+        question.on_settled(lambda _how, _reason: self._open.discard(question))
+        if self._spawn is not None:
+            self._spawn(receiver.serve, task, question)
+        return {"task": task.as_wire()}
+
     async def on_notification(self, method: str, params: Mapping[str, Any], related: int | None) -> None:
+        if method in TASK_NOTIFICATIONS:
+            self.watch.tell(params)
+            return
+        if method == "notifications/progress":
+            await self._pass_on_progress(params)
         if self._sink is None:
             return
         if method == "notifications/message":
@@ -88,6 +123,8 @@ class Inbound:
             raise PeerError(-32000, f"{MAX_OPEN_QUESTIONS} questions are open already")
         question = Question(kind, params, arrival=arrival, belongs_to=belongs_to)
         self._open.add(question)
+        self.events.emit(QuestionArrived(question))
+        question.on_settled(lambda how, _reason: self.events.emit(QuestionSettled(question, how)))
         if self._sink is not None:
             self._sink.on_question(question)
         else:
@@ -121,8 +158,32 @@ class Inbound:
         finally:
             del self._in_flight[request_id]
 
+    @contextmanager
+    def task_of(self, task_id: str, origin: object) -> Iterator[None]:
+        """While the body runs, questions that name the server's task `task_id` belong to `origin`."""
+        self._task_origins[task_id] = origin
+        try:
+            yield
+        finally:
+            self._task_origins.pop(task_id, None)
+
+    @contextmanager
+    def late_progress(self, request_id: int, on_progress: OnProgress | None) -> Iterator[None]:
+        """While the body runs, pass on progress of a request that was answered already, with a task."""
+        if on_progress is not None:
+            self._late_progress[request_id] = on_progress
+        try:
+            yield
+        finally:
+            self._late_progress.pop(request_id, None)
+
     def close(self) -> None:
         """Nobody will be asked any more; whoever iterates over `questions` is done."""
+        if self._receiver is not None:
+            self._receiver.close()
+        for question in tuple(self._open):
+            question.withdraw("lost", "the server disconnected")
+        self.events.close()
         self._queue_in.close()
         if not self._is_iterated:
             self._queue_out.close()
@@ -131,11 +192,31 @@ class Inbound:
     def _is_over(self) -> bool:
         return self.is_closing or (self._state is not None and self._state.lost_reason is not None)
 
-    def _belonging(self, related: int | None) -> Belonging[Any]:
-        exact = None if related is None else self._in_flight.get(related)
+    def _belonging(self, related: int | None, params: Mapping[str, Any]) -> Belonging[Any]:
+        exact = self._task_origins.get(_related_task(params))
+        if exact is None and related is not None:
+            exact = self._in_flight.get(related)
         return belonging(exact, list(self._in_flight.values()))
+
+    async def _pass_on_progress(self, params: Mapping[str, Any]) -> None:
+        token, progress = params.get("progressToken"), params.get("progress")
+        on_progress = self._late_progress.get(token) if isinstance(token, int) else None
+        if on_progress is not None and isinstance(progress, int | float):
+            total, message = params.get("total"), params.get("message")
+            await on_progress(
+                float(progress),
+                float(total) if isinstance(total, int | float) else None,
+                message if isinstance(message, str) else None,
+            )
 
     def _declared_kind(self, method: str) -> QuestionKind | None:
         kind = KIND_OF_METHOD.get(method)
         declared = {"elicitation": self._options.elicitation, "sampling": self._options.sampling}
         return kind if kind is not None and declared[kind] else None
+
+
+def _related_task(params: Mapping[str, Any]) -> str:
+    meta = params.get("_meta")
+    related = meta.get(RELATED_TASK_META_KEY) if isinstance(meta, Mapping) else None
+    task_id = related.get("taskId") if isinstance(related, Mapping) else None
+    return task_id if isinstance(task_id, str) else ""

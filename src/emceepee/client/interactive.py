@@ -15,6 +15,7 @@ from emceepee.client.inbound import Inbound
 from emceepee.client.questions import KIND_OF_METHOD
 from emceepee.core.questions import Belonging
 from emceepee.errors import PeerError, RequestTimedOut
+from emceepee.wire.era import Era
 from emceepee.wire.peer import OnProgress, Peer
 
 __all__ = ["InteractiveRequest"]
@@ -29,12 +30,24 @@ EMPTY_ROUND_DELAY = 1.0
 
 
 class InteractiveRequest:
-    def __init__(self, peer: Peer, inbound: Inbound, method: str, params: Mapping[str, Any], origin: object) -> None:
+    def __init__(
+        self,
+        peer: Peer,
+        inbound: Inbound,
+        method: str,
+        params: Mapping[str, Any],
+        origin: object,
+        *,
+        era: Era | None = None,
+    ) -> None:
         self._peer = peer
         self._inbound = inbound
         self._method = method
         self._params = params
         self._origin = origin
+        self._era = era
+        self.request_id = 0
+        """Under which it was sent last; also its progress token."""
 
     async def run(
         self,
@@ -53,10 +66,15 @@ class InteractiveRequest:
     async def _rounds(self, on_progress: OnProgress | None, headers: Mapping[str, str] | None) -> JsonObject:
         params = dict(self._params)
         for _ in range(MAX_ROUNDS):
-            request_id = self._peer.new_request_id()
-            with self._inbound.in_flight(request_id, self._origin):
+            self.request_id = self._peer.new_request_id()
+            with self._inbound.in_flight(self.request_id, self._origin):
                 result = await self._peer.request(
-                    self._method, params, request_id=request_id, on_progress=on_progress, headers=headers
+                    self._method,
+                    params,
+                    request_id=self.request_id,
+                    on_progress=on_progress,
+                    headers=headers,
+                    era=self._era,
                 )
             if result.get("resultType") != "input_required":
                 return result

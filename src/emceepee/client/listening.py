@@ -12,6 +12,7 @@ import anyio
 
 from emceepee.clock import Clock
 from emceepee.errors import ConnectionLost, PeerError
+from emceepee.wire.era import with_tasks
 from emceepee.wire.peer import Peer
 
 __all__ = ["Listener"]
@@ -34,7 +35,10 @@ class Listener:
         self._clock = clock
         self._lists: dict[str, bool] = {}
         self._resources: dict[str, None] = {}
+        self._tasks: dict[str, None] = {}
+        self._tells_tasks = True
         self._changed = anyio.Event()
+        self._is_running = False
         self._stream = anyio.CancelScope()
 
     def start(self, capabilities: Mapping[str, Any]) -> None:
@@ -53,7 +57,18 @@ class Listener:
         self._resources.pop(uri, None)
         self._reopen()
 
+    def add_task(self, task_id: str) -> None:
+        """Be told of a task's changes; servers that do not tell are polled anyway."""
+        if self._is_running and self._tells_tasks:
+            self._tasks[task_id] = None
+            self._reopen()
+
+    def remove_task(self, task_id: str) -> None:
+        # The stream is left as it is: news of a task that nobody follows is dropped.
+        self._tasks.pop(task_id, None)
+
     async def run(self) -> None:
+        self._is_running = True
         while True:
             await self._changed.wait()
             self._changed = anyio.Event()
@@ -68,9 +83,16 @@ class Listener:
 
     async def _listen(self, wanted: dict[str, Any]) -> bool:
         """Hold the stream open; whether it is worth opening again after it ended."""
+        era = with_tasks(self._peer.era) if "taskIds" in wanted else None
         try:
-            await self._peer.request("subscriptions/listen", {"notifications": wanted})
+            await self._peer.request("subscriptions/listen", {"notifications": wanted}, era=era)
         except PeerError:
+            if "taskIds" not in wanted:
+                return False
+            # Perhaps it is only tasks that it does not tell of.
+            self._tells_tasks = False
+            self._tasks.clear()
+            self._changed.set()
             return False
         except ConnectionLost:
             return not self._peer.closed.is_set()
@@ -80,6 +102,8 @@ class Listener:
         wanted: dict[str, Any] = dict(self._lists)
         if self._resources:
             wanted["resourceSubscriptions"] = list(self._resources)
+        if self._tasks:
+            wanted["taskIds"] = list(self._tasks)
         return wanted
 
     def _reopen(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -39,7 +39,21 @@ class ClientOptions:
     """File URIs for `roots/list`; None leaves the capability out."""
     idle_ping: float = 30.0
     """Seconds of silence after which an HTTP server is asked whether it is still there."""
+    receiver_tasks: bool = False
+    """Whether a server may ask with `params.task` and poll us for the answer (2025-11-25)."""
+    receiver_task_ttl_ms: int | Callable[[], int] = 60_000
+    """How long such a task lives if the server names no time."""
+    min_receiver_task_ttl_ms: int = 0
+    """How long it lives at least, whatever the server names."""
     extra_capabilities: Mapping[str, Any] = field(default_factory=dict)
+
+    def receiver_ttl_ms(self, wished: object) -> int:
+        default = self.receiver_task_ttl_ms
+        if isinstance(wished, int | float) and not isinstance(wished, bool) and wished > 0:
+            ttl_ms = int(wished)
+        else:
+            ttl_ms = default() if callable(default) else default
+        return max(ttl_ms, self.min_receiver_task_ttl_ms)
 
     def identity(self) -> Identity:
         capabilities: dict[str, Any] = {}
@@ -49,5 +63,8 @@ class ClientOptions:
             capabilities["sampling"] = {"tools": {}, "context": {}}
         if self.roots is not None:
             capabilities["roots"] = {"listChanged": True}
+        if self.receiver_tasks:
+            requests: dict[str, Any] = {"sampling": {"createMessage": {}}, "elicitation": {"create": {}}}
+            capabilities["tasks"] = {"list": {}, "cancel": {}, "requests": requests}
         capabilities.update(self.extra_capabilities)
         return Identity({"name": self.name, "version": self.version}, capabilities)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from emceepee.clock import Clock, isoformat
@@ -65,22 +66,27 @@ class _Buffers(Generic[T]):
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._entries: dict[str, deque[T]] = {}
+        self._entries: dict[str, deque[tuple[int, T]]] = {}
+        self._arrivals = 0
 
     def add(self, entry: T) -> None:
-        self._entries.setdefault(entry.server, deque(maxlen=self._limit)).append(entry)
+        self._arrivals += 1
+        self._entries.setdefault(entry.server, deque(maxlen=self._limit)).append((self._arrivals, entry))
 
     def read(self, wanted: Callable[[T], bool], limit: int | None, *, peek: bool) -> list[T]:
         """The wanted entries of all servers, oldest first; at most the newest `limit`."""
-        found = [entry for entries in self._entries.values() for entry in entries if wanted(entry)]
-        found.sort(key=lambda entry: entry.received_at)
-        found = found if limit is None else found[len(found) - min(limit, len(found)) :]
+        # By arrival, not by time: the wall clock can step back.
+        found = dict(sorted(item for entries in self._entries.values() for item in entries if wanted(item[1])))
+        if limit is not None:
+            found = dict(islice(found.items(), max(0, len(found) - limit), None))
         if not peek and found:
-            taken = {id(entry) for entry in found}
             for server, entries in self._entries.items():
-                kept = (entry for entry in entries if id(entry) not in taken)
+                kept = (item for item in entries if item[0] not in found)
                 self._entries[server] = deque(kept, maxlen=self._limit)
-        return found
+        return list(found.values())
+
+    def forget(self, server: str) -> None:
+        self._entries.pop(server, None)
 
 
 class ServerBuffers:
@@ -107,6 +113,11 @@ class ServerBuffers:
                 data=entry.get("data"),
             )
         )
+
+    def forget(self, server: str) -> None:
+        """The server is gone for good."""
+        self._notifications.forget(server)
+        self._logs.forget(server)
 
     def notifications(self, server: str | None = None, *, peek: bool = False) -> list[Notification]:
         return self._notifications.read(lambda entry: server in (None, entry.server), None, peek=peek)

@@ -6,6 +6,7 @@ has to grow each time, whatever the server sends.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 __all__ = ["ProgressRelay"]
@@ -22,8 +23,8 @@ class ProgressRelay:
 
     def passed_on(self, progress: float, total: float | None, message: str | None) -> dict[str, Any]:
         """The parameters to send for a server's own notification."""
-        value = progress if self._last is None or progress > self._last else self._last + HEARTBEAT_STEP
-        self._last = value
+        grows = math.isfinite(progress) and (self._last is None or progress > self._last)
+        value = self._last = progress if grows else self._next()
         params: dict[str, Any] = {"progress": value}
         if total is not None:
             params["total"] = total
@@ -33,5 +34,11 @@ class ProgressRelay:
 
     def heartbeat(self, message: str) -> dict[str, Any]:
         """The parameters to send when nothing was heard for a while."""
-        self._last = 0.0 if self._last is None else self._last + HEARTBEAT_STEP
+        self._last = self._next()
         return {"progress": self._last, "message": message}
+
+    def _next(self) -> float:
+        """A little more than last time; beside a huge value the step is lost, and the next float is taken."""
+        if self._last is None:
+            return 0.0
+        return max(self._last + HEARTBEAT_STEP, math.nextafter(self._last, math.inf))

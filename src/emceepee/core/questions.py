@@ -169,8 +169,9 @@ class QuestionTable:
 
     def assign(self, request_id: str, task_id: str) -> Question:
         """The call that asked has become a task."""
-        question = replace(self._open[request_id], task_id=task_id)
-        self._open[request_id] = question
+        if (question := self._open.get(request_id)) is None:
+            raise ImpossibleTransition(f"question {request_id}", self._settled.get(request_id, "unknown"), "assigned")
+        question = self._open[request_id] = replace(question, task_id=task_id)
         return question
 
     def settle(self, request_id: str, state: QuestionState, *, reason: str | None = None) -> Question:

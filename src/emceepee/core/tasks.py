@@ -100,7 +100,7 @@ class TaskTable:
         self._ids = ids
         self._deadlines = deadlines
         self._emit = emit
-        self._limits = limits
+        self.limits = limits
         self._tasks: dict[str, Task] = {}
         self._live: dict[str, None] = {}
         self._paused: dict[str, tuple[int, float]] = {}
@@ -156,7 +156,7 @@ class TaskTable:
             status_message=status_message,
             created_at=now,
             last_updated_at=now,
-            ttl_ms=self._limits.ttl_ms(ttl_ms),
+            ttl_ms=self.limits.ttl_ms(ttl_ms),
             progress=progress,
         )
         self._tasks[task.task_id] = task
@@ -176,7 +176,12 @@ class TaskTable:
         """Record news of a task that goes on."""
         task = self.get(task_id)
         status = status or task.status
-        if status in TERMINAL or (status != task.status and status not in TRANSITIONS[task.status]) or task.is_terminal:
+        if (
+            task.is_terminal
+            or status in TERMINAL
+            or (status != task.status and status not in TRANSITIONS[task.status])
+            or (status == "input_required" and task.origin != "native")
+        ):
             raise ImpossibleTransition(f"task {task_id}", task.status, status)
         return self._replace(
             task,
@@ -184,6 +189,13 @@ class TaskTable:
             status_message=task.status_message if status_message is None else status_message,
             progress=task.progress if progress is None else progress,
         )
+
+    def make_native(self, task_id: str, server_task_id: str, poll_interval_ms: int | None) -> Task:
+        """The server has made a task of it, under an id of its own."""
+        task = self.get(task_id)
+        if task.is_terminal:
+            raise ImpossibleTransition(f"task {task_id}", task.status, "native")
+        return self._replace(task, origin="native", server_task_id=server_task_id, poll_interval_ms=poll_interval_ms)
 
     def finish(
         self,
@@ -201,9 +213,7 @@ class TaskTable:
         del self._live[task_id]
         self._paused.pop(task_id, None)
         self._deadlines.discard(Timer("task_ttl", task_id))
-        self._deadlines.set(
-            Timer("task_retention", task_id), self._clock.monotonic() + self._limits.retention_ms / 1000
-        )
+        self._deadlines.set(Timer("task_retention", task_id), self._clock.monotonic() + self.limits.retention_ms / 1000)
         data: dict[str, Any] = {"task_id": task_id, "tool": task.tool}
         if status == "expired":
             data["ttl_ms"] = task.ttl_ms

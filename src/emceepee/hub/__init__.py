@@ -4,7 +4,7 @@
 the calls in flight. What a client sees of this is shaped in `emceepee.tools`.
 """
 
-from emceepee.hub.calls import Call
+from emceepee.hub.call import Call
 from emceepee.hub.hub import Hub
 from emceepee.hub.link import Link, LinkStatus
 from emceepee.hub.session import Session

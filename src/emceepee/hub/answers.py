@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any, Literal, TypeAlias
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
+from jsonschema.validators import extend
+from referencing import Registry
+from referencing.exceptions import Unresolvable
 
 from emceepee.core.questions import Question, QuestionState
 from emceepee.errors import InvalidArguments
@@ -24,6 +28,12 @@ STATE_OF_ACTION: Mapping[ElicitationAction, QuestionState] = {
 
 SHOWN_PROBLEMS = 5
 """How many violations of a schema are listed; more would not be read."""
+
+
+# Regular expressions of a server's are left to the server: one that backtracks would hold up everybody.
+_Validator: type[Any] = extend(  # type: ignore[no-untyped-call]  # the stubs leave it out
+    Draft202012Validator, {"pattern": None, "patternProperties": None}
+)
 
 
 def elicitation_result(question: Question, action: ElicitationAction, content: Mapping[str, Any] | None) -> JsonObject:
@@ -52,15 +62,17 @@ def schema_problems(schema: object, content: Mapping[str, Any]) -> list[str]:
     if not isinstance(schema, Mapping):
         return []
     try:
-        Draft202012Validator.check_schema(schema)
-    except SchemaError:
+        _Validator.check_schema(schema)
+        # An empty registry: the default one would fetch whatever URL the server puts into a `$ref`.
+        validator = _Validator(schema, registry=Registry())
+        errors = list(islice(validator.iter_errors(dict(content)), SHOWN_PROBLEMS))
+    except (SchemaError, Unresolvable, RecursionError):
         return []
-    errors = list(Draft202012Validator(schema).iter_errors(dict(content)))
     return [
         f"content.{'.'.join(str(part) for part in error.absolute_path)}: {error.message}"
         if error.absolute_path
         else f"content: {error.message}"
-        for error in errors[:SHOWN_PROBLEMS]
+        for error in errors
     ]
 
 

@@ -8,58 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from itertools import count
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
-import anyio
 import anyio.abc
 from structlog import get_logger
 
+from emceepee.client import RemoteTask
 from emceepee.clock import Clock
 from emceepee.core.state import SessionState
-from emceepee.core.tasks import Task
+from emceepee.core.tasks import FinalStatus, Task, TaskStatus
 from emceepee.core.timers import Timer
-from emceepee.errors import EmceepeeError, ToolError, TooManyTasks, as_tool_error
+from emceepee.errors import EmceepeeError, PeerError, ToolError, TooManyTasks, WireError, as_tool_error
+from emceepee.hub.call import Call, OnProgress, Promotion
 from emceepee.hub.link import Link
 from emceepee.hub.telemetry import CallOutcome, Telemetry
 from emceepee.hub.work import Work
 
-__all__ = ["Call", "CallRunner", "Promotion"]
+__all__ = ["CallRunner"]
 
-JsonObject: TypeAlias = dict[str, Any]
-OnProgress: TypeAlias = Callable[[float, float | None, str | None], None]
-Promotion: TypeAlias = Literal["timeout", "question", "client_gone"]
 log = get_logger(__name__)
 
-
-class Call:
-    """Work at a server. `turned` is set when its client need not wait any longer: see `result`, `error`, `task_id`."""
-
-    def __init__(self, number: int, link: Link, work: Work, ttl_ms: int | None) -> None:
-        self.number = number
-        self.link = link
-        self.work = work
-        self.ttl_ms = ttl_ms
-        self.task_id: str | None = None
-        self.promoted_by: Promotion | None = None
-        self.result: JsonObject | None = None
-        self.error: ToolError | None = None
-        self.turned = anyio.Event()
-        self.progress: Mapping[str, Any] | None = None
-        self.on_progress: OnProgress | None = None
-        self.started = 0.0
-        self.scope = anyio.CancelScope()
-
-    @property
-    def server(self) -> str:
-        return self.link.name
-
-    @property
-    def tool(self) -> str:
-        return self.work.tool
-
-    @property
-    def timer(self) -> Timer:
-        return Timer("call", str(self.number))
+TASK_HAS_ENDED = -32602
+"""What a server answers to the cancellation of a task that is over."""
 
 
 class CallRunner:
@@ -88,8 +58,9 @@ class CallRunner:
     def __len__(self) -> int:
         return len(self._live)
 
-    def get(self, number: int) -> Call | None:
-        return self._live.get(number)
+    def of_timer(self, timer: Timer) -> Call | None:
+        """The live call whose patience a timer is."""
+        return self._live.get(int(timer.key))
 
     def of_task(self, task_id: str) -> Call | None:
         """The call that is still running for a task."""
@@ -97,6 +68,11 @@ class CallRunner:
 
     def on_server(self, server: str) -> list[Call]:
         return [call for call in self._live.values() if call.server == server]
+
+    def is_live(self, call: Call) -> bool:
+        return call.number in self._live
+
+    # A call's way
 
     def start(
         self,
@@ -114,9 +90,15 @@ class CallRunner:
         """
         if len(self._live) >= self._max_live:
             raise TooManyTasks(self._max_live)
-        call = Call(next(self._numbers), link, work, ttl_ms)
-        call.on_progress = on_progress
-        call.started = self._clock.monotonic()
+        call = Call(
+            next(self._numbers),
+            link,
+            work,
+            ttl_ms=self._state.tasks.limits.ttl_ms(ttl_ms),
+            started=self._clock.monotonic(),
+            news=self,
+        )
+        call.client_progress = on_progress
         self._live[call.number] = call
         self._state.deadlines.set(call.timer, call.started + timeout_ms / 1000)
         log.debug("tool_execution_start", server=call.server, tool=work.tool, has_args=bool(work.args))
@@ -125,12 +107,9 @@ class CallRunner:
 
     def promote(self, call: Call, why: Promotion) -> Task:
         """Make a task of a call that still runs; its client need not wait for it."""
-        task = self._state.tasks.create(
-            call.server, call.tool, call.work.args, ttl_ms=call.ttl_ms, progress=call.progress
-        )
-        call.task_id = task.task_id
+        task = self._create_task(call)
         call.promoted_by = why
-        call.on_progress = None
+        call.client_progress = None
         self._by_task[task.task_id] = call
         self._state.deadlines.discard(call.timer)
         self._telemetry.call_promoted(call.server, why)
@@ -142,27 +121,40 @@ class CallRunner:
         """The client stopped waiting, but not because it does not want the result any more: keep it as a task."""
         if call.task_id is not None:
             return
-        if call.number in self._live:
+        if self.is_live(call):
             self.promote(call, "client_gone")
-            return
-        task = self._state.tasks.create(call.server, call.tool, call.work.args, ttl_ms=call.ttl_ms)
-        call.task_id = task.task_id
-        self._finish_task(call, task.task_id)
+        else:
+            self._finish_task(call, self._create_task(call).task_id)
 
     def cancel(self, call: Call) -> None:
-        """End a call at the client's wish: the server is told, and a task of it is cancelled."""
-        if call.task_id is not None and not self._state.tasks.get(call.task_id).is_terminal:
-            self._state.tasks.finish(call.task_id, "cancelled")
-            self._telemetry.task_ended("cancelled")
-        self._drop(call, "cancelled")
+        """The client does not want it any more: end it here, and tell the server."""
+        self._stop(call, "cancelled")
+
+    async def cancel_task(self, call: Call) -> bool:
+        """End the call of a task; False if its server says that it has ended already, so that its result is coming."""
+        server, server_task = call.link.server, call.server_task
+        if server is not None and server_task is not None and server.can_cancel_tasks:
+            call.is_cancelling = True
+            try:
+                await server.cancel_task(server_task.task_id)
+            except PeerError as error:
+                if error.code == TASK_HAS_ENDED:
+                    call.is_cancelling = False
+                    return False
+            except WireError as error:
+                log.warning("cancel_not_delivered", server=call.server, task_id=call.task_id, error=str(error))
+            call.server_task = None
+        self._stop(call, "cancelled")
+        return True
 
     def expire(self, task_id: str) -> None:
-        """End the call of a task whose time is up: the server is told."""
-        task = self._state.tasks.finish(task_id, "expired")
+        """The task's time is up: end its call, and tell the server."""
+        task = self._state.tasks.get(task_id)
         log.info("task_expired", task_id=task_id, server=task.server, tool=task.tool, ttl_ms=task.ttl_ms)
-        self._telemetry.task_ended("expired")
         if (call := self._by_task.get(task_id)) is not None:
-            self._drop(call, "expired")
+            self._stop(call, "expired")
+        else:
+            self._end_task(task_id, "expired")
 
     def fail_all(self, server: str, error: ToolError) -> None:
         """End every call on a server that is going away on purpose."""
@@ -171,12 +163,21 @@ class CallRunner:
             self._finished(call)
             call.scope.cancel()
 
-    def _drop(self, call: Call, outcome: CallOutcome) -> None:
-        if call.number in self._live:
-            self._telemetry.call_ended(call.server, outcome, self._clock.monotonic() - call.started)
-        self._forget(call)
-        call.turned.set()
-        call.scope.cancel()
+    # What a call hears from its server
+
+    def on_progress(self, call: Call, progress: Mapping[str, Any]) -> None:
+        call.progress = progress
+        if call.client_progress is not None:
+            call.client_progress(progress["progress"], progress["total"], progress["message"])
+        elif call.task_id is not None and self.is_live(call):
+            self._state.tasks.update(call.task_id, progress=progress)
+
+    def on_server_task(self, call: Call, task: RemoteTask) -> None:
+        call.server_task = task
+        if call.task_id is not None and self.is_live(call):
+            self._tell_table(call.task_id, task)
+
+    # Inside
 
     async def _run(self, call: Call) -> None:
         try:
@@ -190,7 +191,7 @@ class CallRunner:
     async def _talk(self, call: Call) -> None:
         with call.scope:
             try:
-                call.result = await call.work.run(call.link, call, lambda *news: self._on_progress(call, *news))
+                call.result = await call.work.run(call.link, call)
             except EmceepeeError as error:
                 call.error = as_tool_error(error, call.server)
             except Exception as error:
@@ -198,38 +199,77 @@ class CallRunner:
                 call.error = ToolError(f"{type(error).__name__} in the hub", "Its log has the details.")
             self._finished(call)
 
-    async def _on_progress(self, call: Call, progress: float, total: float | None, message: str | None) -> None:
-        call.progress = {"progress": progress, "total": total, "message": message}
-        if call.on_progress is not None:
-            call.on_progress(progress, total, message)
-        elif call.task_id is not None and call.number in self._live:
-            self._state.tasks.update(call.task_id, progress=call.progress)
-
     def _finished(self, call: Call) -> None:
-        if call.number not in self._live:
+        if not self.is_live(call):
             log.info("late_result_dropped", server=call.server, tool=call.tool, task_id=call.task_id)
             return
-        self._forget(call)
-        seconds = self._clock.monotonic() - call.started
-        self._telemetry.call_ended(call.server, "completed" if call.error is None else "failed", seconds)
-        log.debug("tool_execution_complete", server=call.server, tool=call.tool, duration_ms=round(seconds * 1000))
+        self._forget(call, "completed" if call.error is None else "failed")
         if call.task_id is not None:
             self._finish_task(call, call.task_id)
         call.turned.set()
 
     def _finish_task(self, call: Call, task_id: str) -> None:
-        facts = {"task_id": task_id, "server": call.server, "tool": call.tool}
         if call.error is None:
-            self._state.tasks.finish(task_id, "completed", result=call.result)
-            self._telemetry.task_ended("completed")
-            log.info("task_completed", **facts)
+            self._end_task(task_id, "completed", result=call.result)
+        elif call.is_cancelling or (call.server_task is not None and call.server_task.status == "cancelled"):
+            self._end_task(task_id, "cancelled")
         else:
-            self._state.tasks.finish(task_id, "failed", error=str(call.error))
-            self._telemetry.task_ended("failed")
-            log.warning("task_failed", **facts, error=str(call.error))
+            self._end_task(task_id, "failed", error=str(call.error))
 
-    def _forget(self, call: Call) -> None:
-        self._live.pop(call.number, None)
+    def _stop(self, call: Call, outcome: FinalStatus) -> None:
+        """End a call before its server is done with it."""
+        if not self.is_live(call):
+            return
+        self._forget(call, "cancelled" if outcome == "cancelled" else "expired")
+        if call.task_id is not None:
+            self._end_task(call.task_id, outcome)
+        if call.server_task is not None:
+            self._tasks.start_soon(self._cancel_at_server, call)
+        call.turned.set()
+        call.scope.cancel()
+
+    async def _cancel_at_server(self, call: Call) -> None:
+        """A task of the server's is ended by name; ending our side of the call would not do."""
+        server, server_task = call.link.server, call.server_task
+        if server is None or server_task is None or not server.can_cancel_tasks:
+            return
+        try:
+            await server.cancel_task(server_task.task_id)
+        except WireError as error:
+            log.info("cancel_not_delivered", server=call.server, task_id=call.task_id, error=str(error))
+
+    def _create_task(self, call: Call) -> Task:
+        task = self._state.tasks.create(
+            call.server, call.tool, call.work.args, ttl_ms=call.ttl_ms, progress=call.progress
+        )
+        call.task_id = task.task_id
+        if call.server_task is not None:
+            self._tell_table(task.task_id, call.server_task)
+        return task
+
+    def _tell_table(self, task_id: str, server_task: RemoteTask) -> None:
+        self._state.tasks.make_native(task_id, server_task.task_id, server_task.poll_interval_ms)
+        # How it ended is told by its result, which is not here yet.
+        if not server_task.is_terminal:
+            status: TaskStatus = "input_required" if server_task.status == "input_required" else "working"
+            self._state.tasks.update(task_id, status=status, status_message=server_task.status_message)
+
+    def _end_task(
+        self, task_id: str, status: FinalStatus, *, result: Mapping[str, Any] | None = None, error: str | None = None
+    ) -> None:
+        task = self._state.tasks.finish(task_id, status, result=result, error=error)
+        self._telemetry.task_ended(status)
+        facts = {"task_id": task_id, "server": task.server, "tool": task.tool}
+        if status == "failed":
+            log.warning("task_failed", **facts, error=error)
+        elif status == "completed":
+            log.info("task_completed", **facts)
+
+    def _forget(self, call: Call, outcome: CallOutcome) -> None:
+        seconds = self._clock.monotonic() - call.started
+        self._telemetry.call_ended(call.server, outcome, seconds)
+        log.debug("tool_execution_complete", server=call.server, tool=call.tool, duration_ms=round(seconds * 1000))
+        del self._live[call.number]
         self._state.deadlines.discard(call.timer)
         if call.task_id is not None:
             self._by_task.pop(call.task_id, None)

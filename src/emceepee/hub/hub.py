@@ -103,6 +103,7 @@ class Hub:
         self.registry.remove(name)
         for session in tuple(self.sessions.values()):
             await session.drop_link(name, "Server removed")
+            session.state.buffers.forget(name)
             session.announce("server_removed", name)
 
     async def _run_session(self, session: Session, *, task_status: anyio.abc.TaskStatus[None]) -> None:

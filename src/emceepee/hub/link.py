@@ -63,8 +63,11 @@ class Link:
         sink: LinkSink,
         clock: Clock,
         tasks: anyio.abc.TaskGroup,
+        *,
         find_target: Callable[[ServerConfig], Target],
+        question_timeout_ms: int,
     ) -> None:
+        self._question_timeout_ms = question_timeout_ms
         self.config = config
         self._find_target = find_target
         self.status: LinkStatus = "not_connected"
@@ -136,13 +139,17 @@ class Link:
         self.last_error = reason
         self._scope.cancel()
 
+    def _options(self) -> ClientOptions:
+        # The answer to a question with a task takes as long as to any other, whatever time the server names.
+        return ClientOptions(era=self._era, receiver_tasks=True, min_receiver_task_ttl_ms=self._question_timeout_ms)
+
     # The owner task
 
     async def _own_connection(self, attempt: _Attempt) -> None:
         reason = "the connection was closed"
         try:
             with self._scope:
-                options = ClientOptions(era=self._era)
+                options = self._options()
                 async with connect(
                     self._find_target(self.config), options=options, sink=self, clock=self._clock
                 ) as server:

@@ -16,7 +16,8 @@ from emceepee.core.questions import Question, QuestionState
 from emceepee.core.state import SessionState
 from emceepee.errors import ServerDisconnected
 from emceepee.hub.answers import STATE_OF_ACTION, ElicitationAction, elicitation_result, sampling_result
-from emceepee.hub.calls import Call, CallRunner
+from emceepee.hub.call import Call
+from emceepee.hub.calls import CallRunner
 from emceepee.hub.telemetry import Telemetry
 
 __all__ = ["QuestionDesk"]
@@ -40,7 +41,7 @@ class QuestionDesk:
         call = question.belongs_to.call
         task_id = None
         if isinstance(call, Call):
-            if call.task_id is None and self._calls.get(call.number) is call:
+            if call.task_id is None and self._calls.is_live(call):
                 self._calls.promote(call, "question")
             task_id = call.task_id
         record = self._state.questions.add(

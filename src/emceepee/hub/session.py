@@ -18,7 +18,8 @@ from emceepee.core.state import SessionState
 from emceepee.core.tasks import Task
 from emceepee.core.timers import Timer
 from emceepee.errors import ServerDisconnected
-from emceepee.hub.calls import Call, CallRunner
+from emceepee.hub.call import Call
+from emceepee.hub.calls import CallRunner
 from emceepee.hub.link import Link
 from emceepee.hub.questions import QuestionDesk
 from emceepee.hub.shared import Shared
@@ -106,7 +107,14 @@ class Session:
         config = self.registry.get(server)
         link = self.links.get(server)
         if link is None:
-            link = self.links[server] = Link(config, self, self.clock, self._tasks, self._shared.find_target)
+            link = self.links[server] = Link(
+                config,
+                self,
+                self.clock,
+                self._tasks,
+                find_target=self._shared.find_target,
+                question_timeout_ms=self.settings.limits.question_timeout_ms,
+            )
         return link
 
     async def drop_link(self, server: str, reason: str) -> None:
@@ -208,7 +216,7 @@ class Session:
     async def _fire(self, timer: Timer) -> None:
         match timer.kind:
             case "call":
-                if (call := self.calls.get(int(timer.key))) is not None and call.task_id is None:
+                if (call := self.calls.of_timer(timer)) is not None and call.task_id is None:
                     self.calls.promote(call, "timeout")
             case "task_ttl":
                 self.calls.expire(timer.key)

@@ -10,12 +10,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-from emceepee.client import OnProgress
+from emceepee.client import TaskCreated, TaskStatus
 from emceepee.hub.link import Link
 
-__all__ = ["PromptGet", "ResourceRead", "ToolCall", "Work"]
+__all__ = ["Observer", "PromptGet", "ResourceRead", "ToolCall", "Work"]
 
 JsonObject: TypeAlias = dict[str, Any]
+
+
+class Observer(Protocol):
+    """The call that work is done for."""
+
+    @property
+    def ttl_ms(self) -> int:
+        """How long a task of it may live."""
+        ...
+
+    async def on_progress(self, progress: float, total: float | None, message: str | None) -> None: ...
+
+    def on_server_task(self, update: TaskCreated | TaskStatus) -> None:
+        """The server has made a task of it, or has news of that task."""
+        ...
 
 
 class Work(Protocol):
@@ -27,8 +42,8 @@ class Work(Protocol):
     @property
     def args(self) -> Mapping[str, Any]: ...
 
-    async def run(self, link: Link, origin: object, on_progress: OnProgress) -> JsonObject:
-        """Do it; questions that come up meanwhile belong to `origin`."""
+    async def run(self, link: Link, call: Observer) -> JsonObject:
+        """Do it; questions that come up meanwhile belong to `call`."""
         ...
 
 
@@ -37,9 +52,16 @@ class ToolCall:
     tool: str
     args: Mapping[str, Any]
 
-    async def run(self, link: Link, origin: object, on_progress: OnProgress) -> JsonObject:
+    async def run(self, link: Link, call: Observer) -> JsonObject:
         server = await link.server_for_tool(self.tool)
-        return await server.call_tool(self.tool, self.args, origin=origin, on_progress=on_progress)
+        return await server.call_tool_task(
+            self.tool,
+            self.args,
+            ttl_ms=call.ttl_ms,
+            origin=call,
+            on_progress=call.on_progress,
+            on_task=call.on_server_task,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +73,9 @@ class ResourceRead:
     def args(self) -> Mapping[str, Any]:
         return {"uri": self.uri}
 
-    async def run(self, link: Link, origin: object, on_progress: OnProgress) -> JsonObject:
+    async def run(self, link: Link, call: Observer) -> JsonObject:
         server = await link.connected()
-        return _as_text(await server.read_resource(self.uri, origin=origin))
+        return _as_text(await server.read_resource(self.uri, origin=call))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +88,9 @@ class PromptGet:
     def args(self) -> Mapping[str, Any]:
         return {"name": self.name, "arguments": dict(self.arguments)}
 
-    async def run(self, link: Link, origin: object, on_progress: OnProgress) -> JsonObject:
+    async def run(self, link: Link, call: Observer) -> JsonObject:
         server = await link.connected()
-        return _as_text(await server.get_prompt(self.name, self.arguments, origin=origin))
+        return _as_text(await server.get_prompt(self.name, self.arguments, origin=call))
 
 
 def _as_text(result: Mapping[str, Any]) -> JsonObject:

@@ -62,6 +62,8 @@ def _promoted(session: Session, call: Call, task_id: str, timeout_ms: int) -> Re
             f"{call.tool} is waiting for an answer, so it goes on as task {task_id}. Answer the {waiting[0].kind} "
             f"request {waiting[0].request_id} with {tool}, then call await_activity or get_task_result."
         )
+    elif call.immediate_response is not None:
+        summary = f"{call.immediate_response} (It goes on as task {task_id}: use await_activity, then get_task_result.)"
     else:
         summary = (
             f"Tool call exceeded its timeout ({timeout_ms} ms). It goes on as task {task_id}. "

@@ -16,7 +16,8 @@ __all__ = ["Reply", "complete", "error_reply", "json_reply", "json_text", "liste
 
 JsonObject: TypeAlias = dict[str, Any]
 
-SERVER_INFO_META_KEY = "io.modelcontextprotocol/serverInfo"
+NOT_FOR_CLIENTS = frozenset({"io.modelcontextprotocol/serverInfo", "io.modelcontextprotocol/related-task"})
+"""Keys in a result's `_meta`: one is of the modern era only, the other holds a server's own task id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +91,11 @@ def _told(delivery: Delivery) -> JsonObject:
 
 
 def _with_blocks(result: Mapping[str, Any], blocks: list[JsonObject]) -> JsonObject:
-    """A server's own result for a handshake client: without the two things that only the modern era has."""
+    """A server's own result for a handshake client, without what such a client must not see."""
     passed = {key: value for key, value in result.items() if key != "resultType"}
     meta = passed.get("_meta")
-    if isinstance(meta, Mapping) and SERVER_INFO_META_KEY in meta:
-        passed["_meta"] = {key: value for key, value in meta.items() if key != SERVER_INFO_META_KEY}
+    if isinstance(meta, Mapping) and not NOT_FOR_CLIENTS.isdisjoint(meta):
+        passed["_meta"] = {key: value for key, value in meta.items() if key not in NOT_FOR_CLIENTS}
         if not passed["_meta"]:
             del passed["_meta"]
     if blocks:

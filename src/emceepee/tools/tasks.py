@@ -78,7 +78,9 @@ async def cancel_task(caller: Caller, given: TaskInput) -> Reply:
     call = session.calls.of_task(given.task_id)
     if task.is_terminal or call is None:
         return json_reply({"success": False, "message": f"Task {task.task_id} is {task.status} already."})
-    session.calls.cancel(call)
+    if not await session.calls.cancel_task(call):
+        message = f"Task {task.task_id} has ended at {task.server} already: get its result with get_task_result."
+        return json_reply({"success": False, "message": message})
     message = f"Task {task.task_id} was cancelled, and {task.server} was told to stop."
     return json_reply({"success": True, "message": message})
 

@@ -18,6 +18,7 @@ __all__ = [
     "HANDSHAKE_PROTOCOL_VERSIONS",
     "LATEST_HANDSHAKE_VERSION",
     "LATEST_MODERN_VERSION",
+    "TASKS_EXTENSION",
     "Era",
     "EraName",
     "HandshakeEra",
@@ -25,6 +26,7 @@ __all__ = [
     "ModernEra",
     "Outgoing",
     "header_parameters",
+    "with_tasks",
 ]
 
 EraName: TypeAlias = Literal["handshake", "modern"]
@@ -47,6 +49,11 @@ class Identity:
 
     info: JsonObject
     capabilities: JsonObject
+
+    def with_extension(self, name: str) -> Identity:
+        """The same, with a protocol extension declared."""
+        extensions = {**self.capabilities.get("extensions", {}), name: {}}
+        return Identity(self.info, {**self.capabilities, "extensions": extensions})
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +83,9 @@ class HandshakeEra:
         return Outgoing(None if params is None else dict(params), {})
 
 
+TASKS_EXTENSION = "io.modelcontextprotocol/tasks"
+
+
 @dataclass(frozen=True, slots=True)
 class ModernEra:
     identity: Identity
@@ -95,6 +105,11 @@ class ModernEra:
         if isinstance(name, str):
             headers["mcp-name"] = encode_header_value(name)
         return Outgoing(dressed, headers)
+
+
+def with_tasks(era: Era) -> Era:
+    """The era as task-capable requests speak it: the modern one declares the extension, the other needs nothing."""
+    return ModernEra(era.identity.with_extension(TASKS_EXTENSION)) if isinstance(era, ModernEra) else era
 
 
 def header_parameters(input_schema: object, arguments: Mapping[str, Any]) -> dict[str, str]:

@@ -1,0 +1,150 @@
+"""What happens on a connection, as typed events that anyone may follow.
+
+The same records are the updates of `call_tool_stream`. The server is the authority on its tasks; events and the cache
+of tasks are a convenience.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import anyio
+from anyio.streams.memory import MemoryObjectSendStream
+from structlog import get_logger
+
+from emceepee.client.questions import Question, Settled
+from emceepee.client.tasks import RemoteTask
+from emceepee.errors import EmceepeeError
+
+__all__ = [
+    "ConnectionEvent",
+    "Error",
+    "EventFeed",
+    "Progress",
+    "QuestionArrived",
+    "QuestionSettled",
+    "Result",
+    "TaskCancelled",
+    "TaskCompleted",
+    "TaskCreated",
+    "TaskFailed",
+    "TaskStatus",
+    "TasksListed",
+    "Update",
+]
+
+log = get_logger(__name__)
+
+MAX_UNREAD = 1000
+"""Per subscriber; one that reads slower misses the newest events, and the log says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCreated:
+    task: RemoteTask
+    immediate_response: str | None = None
+    """What the server wants a model to be told meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStatus:
+    task: RemoteTask
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCompleted:
+    task_id: str
+    result: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFailed:
+    task_id: str
+    error: EmceepeeError
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCancelled:
+    task_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class TasksListed:
+    tasks: tuple[RemoteTask, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionArrived:
+    question: Question
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionSettled:
+    question: Question
+    how: Settled
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    progress: float
+    total: float | None
+    message: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    result: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Error:
+    error: EmceepeeError
+
+
+Update: TypeAlias = TaskCreated | TaskStatus | Progress | Result | Error
+ConnectionEvent: TypeAlias = (
+    TaskCreated
+    | TaskStatus
+    | TaskCompleted
+    | TaskFailed
+    | TaskCancelled
+    | TasksListed
+    | QuestionArrived
+    | QuestionSettled
+)
+
+
+class EventFeed:
+    """Fans events out to whoever subscribed."""
+
+    def __init__(self) -> None:
+        self._subscribers: set[MemoryObjectSendStream[ConnectionEvent]] = set()
+
+    def emit(self, event: ConnectionEvent) -> None:
+        for subscriber in tuple(self._subscribers):
+            try:
+                subscriber.send_nowait(event)
+            except anyio.WouldBlock:
+                log.warning("event_subscriber_too_slow", event_type=type(event).__name__)
+            except anyio.BrokenResourceError:
+                self._subscribers.discard(subscriber)
+
+    @contextmanager
+    def subscribe(self) -> Iterator[AsyncIterator[ConnectionEvent]]:
+        """`with server.events.subscribe() as events: async for event in events: …`; ends with the connection."""
+        send, receive = anyio.create_memory_object_stream[ConnectionEvent](MAX_UNREAD)
+        self._subscribers.add(send)
+        try:
+            yield receive
+        finally:
+            self._subscribers.discard(send)
+            send.close()
+            receive.close()
+
+    def close(self) -> None:
+        for subscriber in self._subscribers:
+            subscriber.close()
+        self._subscribers.clear()

@@ -1,0 +1,219 @@
+"""Following a server's task to its end, in the way of its era.
+
+2025-11-25: the status is polled, and `tasks/result` is opened at once, because servers deliver the questions of a task
+on its stream. 2026-07-28: everything is in what `tasks/get` answers, questions and result included.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import anyio
+
+from emceepee.client.inbound import Inbound
+from emceepee.client.questions import KIND_OF_METHOD
+from emceepee.client.tasks import RemoteTask, parse_task
+from emceepee.client.watch import TaskNews
+from emceepee.concurrency import companions
+from emceepee.core.questions import Belonging
+from emceepee.errors import ConnectionLost, PeerError, WireError
+from emceepee.wire.era import Era
+from emceepee.wire.peer import Peer
+
+__all__ = ["TASK_CANCELLED", "Follower"]
+
+JsonObject: TypeAlias = dict[str, Any]
+
+DEFAULT_POLL_MS = 1000
+MIN_POLL_MS = 50
+MAX_POLL_MS = 60_000
+"""A server may ask for any interval; these keep it from being flooded, and us from not hearing for hours."""
+
+RESULT_GRACE = 30.0
+"""Seconds that `tasks/result` may take once the task has ended."""
+
+MAX_NONSENSE = 3
+"""Answers in a row that are no task, after which the server is believed to have lost it."""
+
+TASK_CANCELLED = -32800
+"""Our word for a task that the server cancelled; not sent to anyone."""
+
+
+class Follower:
+    """Sees one task through; `on_task` is told of every change."""
+
+    def __init__(
+        self, peer: Peer, inbound: Inbound, era: Era, origin: object, on_task: Callable[[RemoteTask], None]
+    ) -> None:
+        self._peer = peer
+        self._inbound = inbound
+        self._era = era
+        self._origin = origin
+        self._on_task = on_task
+        self._ended = anyio.Event()
+        self._outcome: JsonObject | WireError | None = None
+        self._asked: dict[str, str] = {}
+        self._answered: set[str] = set()
+
+    async def follow(self, task: RemoteTask) -> JsonObject:
+        """The task's result.
+
+        Raises:
+            PeerError: the task failed or was cancelled, or the server does not know it any more.
+            ConnectionLost: the connection is gone; the task may live on.
+        """
+        with self._inbound.task_of(task.task_id, self._origin), self._inbound.watch.follow(task.task_id) as news:
+            async with companions() as tasks:
+                tasks.start_soon(self._keep_asking, task, news, tasks)
+                if self._era.name == "handshake":
+                    tasks.start_soon(self._fetch_result, task.task_id)
+                await self._ended.wait()
+        if isinstance(self._outcome, WireError):
+            raise self._outcome
+        return self._outcome or {}
+
+    def _end(self, outcome: JsonObject | WireError) -> None:
+        if not self._ended.is_set():
+            self._outcome = outcome
+            self._ended.set()
+
+    # The status
+
+    async def _keep_asking(self, task: RemoteTask, news: TaskNews, tasks: anyio.abc.TaskGroup) -> None:
+        nonsense = 0
+        while not task.is_terminal:
+            self._take_questions(task, tasks)
+            heard = await news.wait(self._peer.clock.move_on_after(_interval(task)))
+            try:
+                latest = heard if heard is not None else await self._get(task.task_id)
+            except ConnectionLost as lost:
+                if self._peer.closed.is_set():
+                    self._end(lost)
+                    return
+                continue
+            except PeerError as error:
+                nonsense += 1
+                if error.code == -32602 or nonsense >= MAX_NONSENSE:
+                    self._end(PeerError(error.code, f"the server lost the task: {error.message}", error.data))
+                    return
+                continue
+            nonsense = 0
+            if _differs(task, latest):
+                self._on_task(latest)
+            task = latest
+        await self._conclude(task)
+
+    async def _get(self, task_id: str) -> RemoteTask:
+        task = parse_task(await self._peer.request("tasks/get", {"taskId": task_id}, era=self._era))
+        if task.task_id != task_id:
+            raise PeerError(-32603, "the server answered with another task")
+        return task
+
+    async def _conclude(self, task: RemoteTask) -> None:
+        if self._era.name == "modern":
+            self._end(_inline_outcome(task))
+            return
+        with self._peer.clock.move_on_after(RESULT_GRACE):
+            await self._ended.wait()
+        self._end(PeerError(-32603, f"the task is {task.status}, but the server does not give its result"))
+
+    # 2025-11-25
+
+    async def _fetch_result(self, task_id: str) -> None:
+        """Hold `tasks/result` open; a server that does not block is asked again once the task has ended."""
+        while True:
+            request_id = self._peer.new_request_id()
+            try:
+                with self._inbound.in_flight(request_id, self._origin):
+                    result = await self._peer.request("tasks/result", {"taskId": task_id}, request_id=request_id)
+                self._end(result)
+                return
+            except (PeerError, ConnectionLost) as error:
+                if self._peer.closed.is_set():
+                    self._end(error)
+                    return
+                if await self._is_over(task_id):
+                    self._end(error)
+                    return
+                with self._peer.clock.move_on_after(DEFAULT_POLL_MS / 1000):
+                    await self._ended.wait()
+
+    async def _is_over(self, task_id: str) -> bool:
+        try:
+            return (await self._get(task_id)).is_terminal
+        except PeerError:
+            return True
+        except ConnectionLost:
+            return self._peer.closed.is_set()
+
+    # 2026-07-28
+
+    def _take_questions(self, task: RemoteTask, tasks: anyio.abc.TaskGroup) -> None:
+        """Ask what has not been asked yet; each key stands for one question over the task's whole life."""
+        requests = task.raw.get("inputRequests") if task.status == "input_required" else None
+        for key, request in requests.items() if isinstance(requests, Mapping) else ():
+            content = json.dumps(request, sort_keys=True)
+            if key not in self._asked:
+                self._asked[key] = content
+                tasks.start_soon(self._answer, task.task_id, key, request)
+            elif key in self._answered and self._asked[key] != content:
+                self._end(PeerError(-32603, f"the server used the input key {key!r} for two questions"))
+
+    async def _answer(self, task_id: str, key: str, request: Any) -> None:
+        method = request.get("method") if isinstance(request, Mapping) else None
+        params = (request.get("params") or {}) if isinstance(request, Mapping) else {}
+        kind = KIND_OF_METHOD.get(str(method))
+        try:
+            if method == "roots/list":
+                answer: JsonObject = {"roots": [{"uri": uri} for uri in self._inbound.roots]}
+            elif kind is None:
+                raise PeerError(-32603, f"the server asked for input with {method!r}, which we do not know")
+            else:
+                question = self._inbound.ask(
+                    kind, params, arrival="task_input", belongs_to=Belonging(self._origin, "exact")
+                )
+                answer = await self._inbound.wait_for_answer(question)
+        except PeerError as error:
+            if kind != "elicitation":
+                self._end(error)
+                return
+            # The only way to say in an inputResponse that nobody will answer.
+            answer = {"action": "cancel"}
+        self._answered.add(key)
+        await self._deliver(task_id, {key: answer})
+
+    async def _deliver(self, task_id: str, answers: JsonObject) -> None:
+        try:
+            params = {"taskId": task_id, "inputResponses": answers}
+            await self._peer.request("tasks/update", params, era=self._era)
+        except PeerError as error:
+            self._end(error)
+        except ConnectionLost as error:
+            if self._peer.closed.is_set():
+                self._end(error)
+
+
+def _interval(task: RemoteTask) -> float:
+    wished = DEFAULT_POLL_MS if task.poll_interval_ms is None else task.poll_interval_ms
+    return min(max(wished, MIN_POLL_MS), MAX_POLL_MS) / 1000
+
+
+def _differs(before: RemoteTask, after: RemoteTask) -> bool:
+    return (before.status, before.status_message) != (after.status, after.status_message)
+
+
+def _inline_outcome(task: RemoteTask) -> JsonObject | PeerError:
+    if task.status == "cancelled":
+        return PeerError(TASK_CANCELLED, task.status_message or "the server cancelled the task")
+    if task.status == "failed":
+        error = task.raw.get("error")
+        if not isinstance(error, Mapping):
+            return PeerError(-32603, task.status_message or "the task failed")
+        code = error.get("code")
+        return PeerError(code if isinstance(code, int) else -32603, str(error.get("message", "")), error.get("data"))
+    result = task.raw.get("result")
+    if not isinstance(result, Mapping):
+        return PeerError(-32603, "the task is completed, but has no result")
+    return dict(result)

@@ -1,0 +1,84 @@
+"""Calling a tool that may answer with a task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from emceepee.client.events import EventFeed, TaskCancelled, TaskCompleted, TaskCreated, TaskFailed, TaskStatus
+from emceepee.client.following import TASK_CANCELLED, Follower
+from emceepee.client.inbound import Inbound
+from emceepee.client.interactive import InteractiveRequest
+from emceepee.client.listening import Listener
+from emceepee.client.tasks import RemoteTask, immediate_response, is_created_task, parse_task
+from emceepee.errors import PeerError, WireError
+from emceepee.wire.era import Era
+from emceepee.wire.peer import OnProgress, Peer
+
+__all__ = ["TaskRunner"]
+
+JsonObject: TypeAlias = dict[str, Any]
+OnTask: TypeAlias = Callable[[TaskCreated | TaskStatus], None]
+
+
+class TaskRunner:
+    """Makes task-capable calls on one connection, keeps a cache of their tasks, and tells what happens to them."""
+
+    def __init__(self, peer: Peer, inbound: Inbound, era: Era, listener: Listener, events: EventFeed) -> None:
+        self.tasks: dict[str, RemoteTask] = {}
+        """Every task that was heard of on this connection, as of the last time."""
+        self.era = era
+        """As the connection's, with the tasks extension declared."""
+        self._peer = peer
+        self._inbound = inbound
+        self._listener = listener
+        self._events = events
+
+    async def call(
+        self,
+        params: Mapping[str, Any],
+        origin: object,
+        *,
+        on_progress: OnProgress | None = None,
+        on_task: OnTask = lambda _update: None,
+        headers: Mapping[str, str] | None = None,
+    ) -> JsonObject:
+        """Call a tool and return its result, whether or not a task came in between."""
+        request = InteractiveRequest(self._peer, self._inbound, "tools/call", params, origin, era=self.era)
+        result = await request.run(on_progress=on_progress, headers=headers)
+        if not is_created_task(result):
+            return result
+        task = parse_task(result.get("task", result))
+        created = TaskCreated(task, immediate_response(result))
+        self.note(task)
+        self._events.emit(created)
+        on_task(created)
+        with self._inbound.late_progress(request.request_id, on_progress):
+            return await self.follow(task, origin, on_task)
+
+    async def follow(self, task: RemoteTask, origin: object, on_task: OnTask = lambda _update: None) -> JsonObject:
+        """Wait for a task that the server has, however we came to know of it."""
+
+        def changed(latest: RemoteTask) -> None:
+            self.note(latest)
+            self._events.emit(TaskStatus(latest))
+            on_task(TaskStatus(latest))
+
+        follower = Follower(self._peer, self._inbound, self.era, origin, changed)
+        self._listener.add_task(task.task_id)
+        try:
+            result = await follower.follow(task)
+        except WireError as error:
+            is_cancelled = isinstance(error, PeerError) and error.code == TASK_CANCELLED
+            self._events.emit(TaskCancelled(task.task_id) if is_cancelled else TaskFailed(task.task_id, error))
+            raise
+        finally:
+            self._listener.remove_task(task.task_id)
+        self._events.emit(TaskCompleted(task.task_id, result))
+        return result
+
+    def note(self, task: RemoteTask) -> None:
+        """Remember the newest word on a task; a terminal one is the last."""
+        known = self.tasks.get(task.task_id)
+        if known is None or not known.is_terminal:
+            self.tasks[task.task_id] = task

@@ -1,0 +1,71 @@
+"""A server's task as a client sees it, in one vocabulary for both eras."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from emceepee.errors import PeerError
+
+__all__ = ["TERMINAL", "RemoteStatus", "RemoteTask", "immediate_response", "is_created_task", "parse_task"]
+
+RemoteStatus: TypeAlias = Literal["working", "input_required", "completed", "failed", "cancelled"]
+
+STATUSES: frozenset[str] = frozenset({"working", "input_required", "completed", "failed", "cancelled"})
+TERMINAL: frozenset[str] = frozenset({"completed", "failed", "cancelled"})
+IMMEDIATE_RESPONSE_META_KEY = "io.modelcontextprotocol/model-immediate-response"
+INTERNAL_ERROR = -32603
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteTask:
+    """`raw` is the server's own word, untouched."""
+
+    task_id: str
+    status: RemoteStatus
+    status_message: str | None
+    ttl_ms: int | None
+    poll_interval_ms: int | None
+    raw: Mapping[str, Any]
+
+    @property
+    def is_terminal(self) -> bool:
+        return self.status in TERMINAL
+
+
+def parse_task(raw: object) -> RemoteTask:
+    """
+    Raises:
+        PeerError: this is no task; the server broke the protocol.
+    """
+    if not isinstance(raw, Mapping):
+        raise PeerError(INTERNAL_ERROR, "the server answered with something that is no task")
+    task_id, status = raw.get("taskId"), raw.get("status")
+    if not isinstance(task_id, str) or not task_id or status not in STATUSES:
+        raise PeerError(INTERNAL_ERROR, "the server answered with a task without a proper taskId and status")
+    message = raw.get("statusMessage")
+    return RemoteTask(
+        task_id=task_id,
+        status=status,
+        status_message=message if isinstance(message, str) else None,
+        ttl_ms=_milliseconds(raw.get("ttl", raw.get("ttlMs"))),
+        poll_interval_ms=_milliseconds(raw.get("pollInterval", raw.get("pollIntervalMs"))),
+        raw=raw,
+    )
+
+
+def is_created_task(result: Mapping[str, Any]) -> bool:
+    """Whether the answer to a call is a task in place of a result."""
+    return result.get("resultType") == "task" or (isinstance(result.get("task"), Mapping) and "content" not in result)
+
+
+def immediate_response(result: Mapping[str, Any]) -> str | None:
+    """What a server wants its caller's model to be told while the task runs."""
+    meta = result.get("_meta")
+    text = meta.get(IMMEDIATE_RESPONSE_META_KEY) if isinstance(meta, Mapping) else None
+    return text if isinstance(text, str) else None
+
+
+def _milliseconds(value: object) -> int | None:
+    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0 else None
