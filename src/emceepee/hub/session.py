@@ -181,8 +181,8 @@ class Session:
             remove()
         return found[0] if found else None
 
-    async def wait_for_task(self, task_id: str, timeout: float) -> Task:
-        """The task once it is terminal, once a question of it is open, or after `timeout` seconds.
+    async def wait_for_task(self, task_id: str, timeout: float | None) -> Task:
+        """The task once it is terminal (which its TTL makes sure of), once a question of it opens, or after `timeout`.
 
         Raises:
             TaskNotFound: there is no such task.

@@ -57,8 +57,8 @@ async def get_task(caller: Caller, given: TaskInput) -> Reply:
 
 async def get_task_result(caller: Caller, given: GetTaskResult) -> Reply:
     session = caller.session
-    left = session.state.tasks.remaining_ttl(given.task_id)
-    task = await session.wait_for_task(given.task_id, left if given.timeout_ms is None else given.timeout_ms / 1000)
+    patience = None if given.timeout_ms is None else given.timeout_ms / 1000
+    task = await session.wait_for_task(given.task_id, patience)
     match task.status:
         case "completed":
             return Reply(passed_through=task.result)
