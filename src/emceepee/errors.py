@@ -14,7 +14,7 @@
         ├── ServerNotFound  ServerDisconnected  ServerError  ServerTimedOut
         ├── ToolNotFound  InvalidArguments  TooManyTasks  NotAllowed
         ├── TaskNotFound  TaskExpired  TaskFailed  TaskCancelled
-        └── RequestNotFound
+        └── RequestNotFound  SessionClosed
 
 Errors hold facts; their text is derived from them. `as_tool_error` says what a meta-tool's caller is told, `exit_code`
 what the shell is told; how an error looks to an MCP peer is decided at the front.
@@ -40,6 +40,7 @@ __all__ = [
     "ServerError",
     "ServerNotFound",
     "ServerTimedOut",
+    "SessionClosed",
     "SettingsError",
     "TaskCancelled",
     "TaskExpired",
@@ -279,6 +280,13 @@ class RequestNotFound(ToolError):
             else f"There is no open {kind} request {request_id!r}."
         )
         super().__init__(message, f"See what is open with {_LISTING[kind]}.")
+
+
+class SessionClosed(ToolError):
+    code = "SESSION_CLOSED"
+
+    def __init__(self) -> None:
+        super().__init__("The session was closed.", "Connect again: what this session held is gone.")
 
 
 _LISTING = {"elicitation": "get_elicitations", "sampling": "get_sampling_requests"}

@@ -18,7 +18,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.types import Receive, Scope, Send
 
 from emceepee.config import HttpSettings
-from emceepee.errors import PeerError
+from emceepee.errors import PeerError, SessionClosed
 from emceepee.front.endpoint import Endpoint
 from emceepee.front.exchange import PING, SSE_HEADERS, Exchange, send_body, send_json
 from emceepee.front.jsonrpc import Notification, Request, error_message, parse, result_message
@@ -150,7 +150,7 @@ class HttpFront:
         try:
             result = self._endpoint.initialize(request.params)
             session = await self._hub.open_session()
-        except TooManySessions as error:
+        except (TooManySessions, SessionClosed) as error:
             raise BadRequest(503, PeerError(INTERNAL_ERROR, str(error))) from None
         except PeerError as error:
             await send_json(send, error_message(request.id, error), 400)

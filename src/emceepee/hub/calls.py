@@ -18,7 +18,15 @@ from emceepee.clock import Clock
 from emceepee.core.state import SessionState
 from emceepee.core.tasks import FinalStatus, Task, TaskStatus
 from emceepee.core.timers import Timer
-from emceepee.errors import EmceepeeError, PeerError, ToolError, TooManyTasks, WireError, as_tool_error
+from emceepee.errors import (
+    EmceepeeError,
+    PeerError,
+    SessionClosed,
+    ToolError,
+    TooManyTasks,
+    WireError,
+    as_tool_error,
+)
 from emceepee.hub.call import Call, OnProgress, Promotion
 from emceepee.hub.link import Link
 from emceepee.hub.telemetry import CallOutcome, Telemetry
@@ -156,9 +164,9 @@ class CallRunner:
         else:
             self._end_task(task_id, "expired")
 
-    def fail_all(self, server: str, error: ToolError) -> None:
-        """End every call on a server that is going away on purpose."""
-        for call in self.on_server(server):
+    def fail_all(self, error: ToolError, server: str | None = None) -> None:
+        """End every call, or every call on a server, because of something that we did."""
+        for call in self.on_server(server) if server is not None else tuple(self._live.values()):
             call.error = error
             self._finished(call)
             call.scope.cancel()
@@ -183,9 +191,9 @@ class CallRunner:
         try:
             await self._talk(call)
         finally:
-            # The session is closing: whoever still waits for this call must not wait forever.
+            # Whatever ended the task: whoever still waits for this call must not wait forever.
             if not call.turned.is_set():
-                call.error = ToolError("The session was closed.", "Open a new session.")
+                call.error = SessionClosed()
                 call.turned.set()
 
     async def _talk(self, call: Call) -> None:

@@ -12,7 +12,7 @@ from emceepee.client import Target
 from emceepee.clock import Clock, SystemClock
 from emceepee.concurrency import task_group
 from emceepee.config import HubSettings, ServerConfig
-from emceepee.errors import EmceepeeError
+from emceepee.errors import EmceepeeError, SessionClosed
 from emceepee.hub.link import target_of
 from emceepee.hub.registry import ServerRegistry
 from emceepee.hub.session import Session
@@ -50,6 +50,7 @@ class Hub:
         self._shared = Shared(self.registry, self.settings, self.clock, find_target, self.telemetry)
         self.sessions: dict[str, Session] = {}
         self._ids = secure_ids(self.clock)
+        self._opening = 0
         self._closing = anyio.Event()
         self.closed = anyio.Event()
         """Set when every session has ended after `close`."""
@@ -75,12 +76,15 @@ class Hub:
             TooManySessions: the limit of the settings is reached.
         """
         if self._closing.is_set():
-            raise TooManySessions(0)
-        if len(self.sessions) >= self.settings.max_sessions:
+            raise SessionClosed
+        if len(self.sessions) + self._opening >= self.settings.max_sessions:
             raise TooManySessions(self.settings.max_sessions)
         session = Session(self._ids(), self._shared)
-        self.sessions[session.id] = session
-        await self._tasks.start(self._run_session, session)
+        self._opening += 1
+        try:
+            await self._tasks.start(self._run_session, session)
+        finally:
+            self._opening -= 1
         return session
 
     async def put_server(self, config: ServerConfig, by: Session | None = None) -> None:
@@ -108,7 +112,7 @@ class Hub:
 
     async def _run_session(self, session: Session, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         try:
-            await session.run(task_status=task_status)
+            await session.run(on_open=lambda: self.sessions.update({session.id: session}), task_status=task_status)
         except Exception:
             log.exception("session_crashed")
         finally:

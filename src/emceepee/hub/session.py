@@ -17,7 +17,7 @@ from emceepee.core.events import Event
 from emceepee.core.state import SessionState
 from emceepee.core.tasks import Task
 from emceepee.core.timers import Timer
-from emceepee.errors import ServerDisconnected
+from emceepee.errors import ServerDisconnected, SessionClosed
 from emceepee.hub.call import Call
 from emceepee.hub.calls import CallRunner
 from emceepee.hub.link import Link
@@ -52,12 +52,21 @@ class Session:
         self._tasks: anyio.abc.TaskGroup
         self.calls: CallRunner
         self.questions: QuestionDesk
+        self._waits: set[anyio.CancelScope] = set()
         self._close_listeners: list[Callable[[], object]] = []
         self._holds = 0
         self._last_active = self.clock.monotonic()
 
-    async def run(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Be there until `close`, then end everything at once: questions rejected, calls cancelled, links closed."""
+    async def run(
+        self,
+        *,
+        on_open: Callable[[], None] = lambda: None,
+        task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Be there until `close`, then end everything at once: questions rejected, calls cancelled, links closed.
+
+        `on_open` is called when the session can be used, before it looks at the registry for the first time.
+        """
         try:
             async with task_group() as self._tasks:
                 self.calls = CallRunner(
@@ -71,12 +80,16 @@ class Session:
                 self.questions = QuestionDesk(self.state, self.calls, self.clock, self._shared.telemetry)
                 self._tasks.start_soon(self._time.run)
                 self._arm_idle_timer()
+                on_open()
                 for config in self.registry:
                     self.link(config.name).start()
                 task_status.started()
                 try:
                     await self._closing.wait()
                     await self.questions.reject_all("The session was closed")
+                    self.calls.fail_all(SessionClosed())
+                    for wait in self._waits:
+                        wait.cancel()
                 finally:
                     self._tasks.cancel_scope.cancel()
         finally:
@@ -103,7 +116,10 @@ class Session:
 
         Raises:
             ServerNotFound: there is none of that name.
+            SessionClosed: it is too late for that.
         """
+        if self.is_closing:
+            raise SessionClosed
         config = self.registry.get(server)
         link = self.links.get(server)
         if link is None:
@@ -121,7 +137,7 @@ class Session:
         """Disconnect from a server on purpose: its calls and tasks fail, its questions are rejected."""
         if (link := self.links.pop(server, None)) is None:
             return
-        self.calls.fail_all(server, ServerDisconnected(server, reason))
+        self.calls.fail_all(ServerDisconnected(server, reason), server)
         await self.questions.reject_all(reason, server)
         link.close(reason)
 
@@ -165,7 +181,11 @@ class Session:
     # Waiting
 
     async def wait_for_event(self, timeout: float | None = None) -> Event | None:
-        """The next event, or None after `timeout` seconds."""
+        """The next event, or None after `timeout` seconds.
+
+        Raises:
+            SessionClosed: there will be no next event.
+        """
         arrived = anyio.Event()
         found: list[Event] = []
 
@@ -173,12 +193,19 @@ class Session:
             found.append(event)
             arrived.set()
 
+        if self.is_closing:
+            raise SessionClosed
         remove = self.state.events.add_waiter(wake)
+        wait = anyio.CancelScope()
+        self._waits.add(wait)
         try:
-            with self.clock.move_on_after(timeout):
+            with wait, self.clock.move_on_after(timeout):
                 await arrived.wait()
         finally:
             remove()
+            self._waits.discard(wait)
+        if wait.cancelled_caught:
+            raise SessionClosed
         return found[0] if found else None
 
     async def wait_for_task(self, task_id: str, timeout: float | None) -> Task:
