@@ -320,7 +320,12 @@ async def test_a_lost_server_fails_its_calls_and_rejects_its_questions_and_the_n
         await settle()
         failed = await client.call("get_task_result", task_id=task["task_id"])
         assert failed.error_code == "TASK_FAILED"
-        assert sorted(failed.event_types) == ["elicitation_expired", "server_disconnected", "task_failed"]
+        assert sorted(failed.event_types) == [
+            "elicitation_expired",
+            "server_disconnected",
+            "server_reconnecting",
+            "task_failed",
+        ]
         assert (await client.execute("demo", "echo", {"text": "again"})).texts[0] == "again"
 
 

@@ -116,6 +116,10 @@ class ServerConnection:
     def lost_reason(self) -> str:
         return self._peer.lost_reason
 
+    def hang_up(self, reason: str) -> None:
+        """Give the connection up: everybody who waits on it is told `reason`."""
+        self._peer.hang_up(reason)
+
     # Tools
 
     async def list_tools(self) -> list[JsonObject]:

@@ -6,7 +6,7 @@ the calls in flight. What a client sees of this is shaped in `emceepee.tools`.
 
 from emceepee.hub.call import Call
 from emceepee.hub.hub import Hub
-from emceepee.hub.link import Link, LinkStatus
+from emceepee.hub.link import Link
 from emceepee.hub.session import Session
 from emceepee.hub.telemetry import CallOutcome, Telemetry
 from emceepee.hub.work import PromptGet, ResourceRead, ToolCall, Work
@@ -16,7 +16,6 @@ __all__ = [
     "CallOutcome",
     "Hub",
     "Link",
-    "LinkStatus",
     "PromptGet",
     "ResourceRead",
     "Session",

@@ -1,11 +1,12 @@
 """One session's own connection to one server.
 
-A link connects when it is first needed, shares one attempt among all who wait for it, and connects again after a loss.
-What comes from the server goes to the session through `LinkSink`.
+A link connects when it is first needed, shares one attempt among all who wait for it, and connects again after a loss
+as `core/links.py` says. What comes from the server goes to the session through `LinkSink`.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -18,14 +19,18 @@ from structlog import get_logger
 from emceepee.client import ClientOptions, Http, Question, ServerConnection, Sse, Stdio, Target, connect
 from emceepee.clock import Clock
 from emceepee.config import ServerConfig
+from emceepee.core.backoff import Backoff
 from emceepee.core.buffers import LogSource
+from emceepee.core.links import LinkIdentity, LinkLife, LinkStatus, ReconnectKind, Retry
 from emceepee.errors import ServerDisconnected, ToolNotFound, WireError
 
 __all__ = ["Link", "LinkSink", "LinkStatus", "target_of"]
 
-LinkStatus: TypeAlias = Literal["not_connected", "connecting", "connected", "error", "disconnected"]
 JsonObject: TypeAlias = dict[str, Any]
 log = get_logger(__name__)
+
+PROGRAM_RESTARTS = 5
+"""How often in a row a program is started again; after that it is broken, and somebody has to look at it."""
 
 SIMILAR_NAMES = 3
 """How many names are offered to someone who mistyped one."""
@@ -34,9 +39,13 @@ SIMILAR_NAMES = 3
 class LinkSink(Protocol):
     """Where a link tells what happens."""
 
-    def on_link_connected(self, link: Link) -> None: ...
+    def on_link_connected(self, link: Link, kind: ReconnectKind | None, *, tools_changed: bool) -> None:
+        """`kind` says what happened to the server since it was connected before, if it was."""
+        ...
 
     def on_link_lost(self, link: Link, reason: str) -> None: ...
+
+    def on_link_reconnecting(self, link: Link, retry: Retry) -> None: ...
 
     def on_question(self, link: Link, question: Question) -> None: ...
 
@@ -47,11 +56,19 @@ class LinkSink(Protocol):
 
 @dataclass(slots=True)
 class _Attempt:
-    """One try to connect, for everybody who waits for it."""
+    """One try to connect, for everybody who waits for it, and the connection that came of it."""
 
     done: anyio.Event = field(default_factory=anyio.Event)
     server: ServerConnection | None = None
     error: str | None = None
+    over: anyio.Event = field(default_factory=anyio.Event)
+    """Set when the next attempt, if there is one, has taken this one's place."""
+    is_retired: bool = False
+    """Its connection is to be used no more."""
+
+    @property
+    def usable(self) -> ServerConnection | None:
+        return None if self.server is None or self.is_retired or self.server.closed.is_set() else self.server
 
 
 class Link:
@@ -66,23 +83,21 @@ class Link:
         *,
         find_target: Callable[[ServerConfig], Target],
         question_timeout_ms: int,
+        backoff: Backoff,
     ) -> None:
-        self._question_timeout_ms = question_timeout_ms
         self.config = config
-        self._find_target = find_target
-        self.status: LinkStatus = "not_connected"
-        self.last_error: str | None = None
-        self.connected_at: float | None = None
-        self.server: ServerConnection | None = None
+        self.life = LinkLife(backoff, budget=PROGRAM_RESTARTS if config.is_program else None)
         self.tools: dict[str, JsonObject] = {}
         """The server's tools by name, as of the last time that it was asked; kept over a disconnect."""
-        self.times_connected = 0
         self.subscriptions: dict[str, None] = {}
         """The resources that the client wants to be told of; asked for again after a reconnect."""
         self._sink = sink
         self._clock = clock
         self._tasks = tasks
+        self._find_target = find_target
+        self._question_timeout_ms = question_timeout_ms
         self._attempt: _Attempt | None = None
+        self._hurry = anyio.Event()
         self._scope = anyio.CancelScope()
         self._era: Literal["auto", "handshake", "modern"] = config.era
         self._refreshing = False
@@ -91,28 +106,48 @@ class Link:
     def name(self) -> str:
         return self.config.name
 
+    @property
+    def status(self) -> LinkStatus:
+        return self.life.status
+
+    @property
+    def server(self) -> ServerConnection | None:
+        """The connection, if there is one."""
+        return None if self._attempt is None else self._attempt.usable
+
     def start(self) -> None:
         """Begin to connect, unless that is under way or done."""
         if self._attempt is None and self.status != "disconnected":
             self._attempt = _Attempt()
-            self.status = "connecting"
-            self._tasks.start_soon(self._own_connection, self._attempt)
+            self._tasks.start_soon(self._own_connections)
 
     async def connected(self) -> ServerConnection:
-        """The connection, after connecting if need be.
+        """The connection, after connecting if need be; who asks while we wait for the next try makes us try at once.
 
         Raises:
             ServerDisconnected: it cannot be had.
         """
-        if self.server is not None:
-            return self.server
+        while True:
+            if self._attempt is None and not self.life.has_given_up:
+                self.start()
+            if (attempt := self._attempt) is None:
+                raise ServerDisconnected(self.name, self.life.last_error or "it is disconnected")
+            if not attempt.done.is_set():
+                self._hurry.set()
+                await attempt.done.wait()
+            if attempt.server is None:
+                raise ServerDisconnected(self.name, attempt.error or "the connection was closed")
+            if (server := attempt.usable) is not None:
+                return server
+            await attempt.over.wait()
+
+    def reconnect(self) -> None:
+        """Have a new connection made now, whatever became of the old one."""
+        self.life.forgive()
+        if self._attempt is not None and (server := self._attempt.usable) is not None:
+            self._attempt.is_retired = True
+            server.hang_up("a new connection was asked for")
         self.start()
-        if (attempt := self._attempt) is None:
-            raise ServerDisconnected(self.name, self.last_error or "it was disconnected on purpose")
-        await attempt.done.wait()
-        if attempt.server is None:
-            raise ServerDisconnected(self.name, attempt.error or "the connection was closed")
-        return attempt.server
 
     async def server_for_tool(self, tool: str) -> ServerConnection:
         """The connection to call `tool` on; the server is asked again before a tool is declared unknown.
@@ -135,66 +170,92 @@ class Link:
 
     def close(self, reason: str) -> None:
         """End the connection on purpose."""
-        self.status = "disconnected"
-        self.last_error = reason
+        self.life.closed(reason)
         self._scope.cancel()
+
+    # The owner task
+
+    async def _own_connections(self) -> None:
+        """Connect, and again after every loss, until that is pointless or nobody wants it any more."""
+        with self._scope:
+            try:
+                while (attempt := self._attempt) is not None:
+                    self.life.connecting()
+                    reason = await self._connection(attempt)
+                    await self._after(attempt, reason)
+            finally:
+                self._abandon()
+
+    async def _connection(self, attempt: _Attempt) -> str:
+        """One connection from its beginning to its end; says why it ended."""
+        try:
+            target = self._find_target(self.config)
+            async with connect(target, options=self._options(), sink=self, clock=self._clock) as server:
+                tools_before = self.tools
+                await self.refresh_tools(server)
+                for uri in tuple(self.subscriptions):
+                    await server.subscribe(uri)
+                self._opened(attempt, server, tools_before)
+                await server.closed.wait()
+                return server.lost_reason
+        except WireError as error:
+            return str(getattr(error, "reason", error))
+        except Exception as error:
+            log.exception("link_failed", server=self.name)
+            return f"{type(error).__name__} in the hub"
+
+    def _opened(self, attempt: _Attempt, server: ServerConnection, tools_before: dict[str, JsonObject]) -> None:
+        info = server.server_info
+        identity = LinkIdentity(
+            session_id=server.session_id,
+            version=(str(info.get("name", "")), str(info.get("version", ""))),
+            process_id=server.process_id,
+        )
+        kind = self.life.connected(identity, self._clock.now())
+        # Remembered, so that a server which ignores the probe makes us wait for it only once.
+        self._era = server.era
+        attempt.server = server
+        attempt.done.set()
+        self._sink.on_link_connected(self, kind, tools_changed=kind is not None and tools_before != self.tools)
+
+    async def _after(self, attempt: _Attempt, reason: str) -> None:
+        """The attempt is over: wait until it is time for the next one, if there is to be one."""
+        was_connected = attempt.server is not None
+        retry = self.life.failed(reason, self._clock.now(), random.random())  # noqa: S311  # spreads load, hides nothing
+        self._settle(attempt, reason)
+        if was_connected:
+            self._sink.on_link_lost(self, reason)
+        else:
+            self._era = self.config.era
+            log.warning("server_reconnect_failed", server=self.name, error=reason)
+        self._attempt = None if retry is None else _Attempt()
+        attempt.over.set()
+        if retry is None:
+            log.warning("server_given_up", server=self.name, error=reason)
+            return
+        self._sink.on_link_reconnecting(self, retry)
+        self._hurry = anyio.Event()
+        with self._clock.move_on_after(retry.delay):
+            await self._hurry.wait()
+
+    def _abandon(self) -> None:
+        """The link ends with an attempt under way: whoever waits for it, or uses its connection, is told."""
+        if (attempt := self._attempt) is None:
+            return
+        self._attempt = None
+        reason = self.life.last_error or "the link was closed"
+        self._settle(attempt, reason)
+        attempt.over.set()
+        if attempt.server is not None:
+            self._sink.on_link_lost(self, reason)
+
+    def _settle(self, attempt: _Attempt, reason: str) -> None:
+        attempt.error = reason
+        attempt.done.set()
 
     def _options(self) -> ClientOptions:
         # The answer to a question with a task takes as long as to any other, whatever time the server names.
         return ClientOptions(era=self._era, receiver_tasks=True, min_receiver_task_ttl_ms=self._question_timeout_ms)
-
-    # The owner task
-
-    async def _own_connection(self, attempt: _Attempt) -> None:
-        reason = "the connection was closed"
-        try:
-            with self._scope:
-                options = self._options()
-                async with connect(
-                    self._find_target(self.config), options=options, sink=self, clock=self._clock
-                ) as server:
-                    await self.refresh_tools(server)
-                    for uri in tuple(self.subscriptions):
-                        await server.subscribe(uri)
-                    self._opened(attempt, server)
-                    await server.closed.wait()
-                    reason = server.lost_reason
-        except WireError as error:
-            reason = getattr(error, "reason", str(error))
-        except Exception as error:
-            log.exception("link_failed", server=self.name)
-            reason = f"{type(error).__name__} in the hub"
-        finally:
-            self._ended(attempt, reason)
-
-    def _opened(self, attempt: _Attempt, server: ServerConnection) -> None:
-        self.server = attempt.server = server
-        self.status = "connected"
-        self.last_error = None
-        self.connected_at = self._clock.now()
-        self.times_connected += 1
-        # Remembered, so that a server which ignores the probe makes us wait for it only once.
-        self._era = server.era
-        attempt.done.set()
-        self._sink.on_link_connected(self)
-
-    def _ended(self, attempt: _Attempt, reason: str) -> None:
-        was_connected = attempt.server is not None
-        self.server = None
-        self._attempt = None
-        if self.status == "disconnected":
-            reason = self.last_error or reason
-        else:
-            self.status = "not_connected" if was_connected else "error"
-            self.last_error = reason
-            if not was_connected:
-                self._era = self.config.era
-        attempt.error = reason
-        attempt.done.set()
-        if was_connected:
-            self._sink.on_link_lost(self, reason)
-        else:
-            log.warning("server_connect_failed", server=self.name, error=reason)
 
     # What comes from the server
 

@@ -14,10 +14,12 @@ from emceepee.client import Question as ServerQuestion
 from emceepee.concurrency import task_group
 from emceepee.core.buffers import LogSource
 from emceepee.core.events import Event
+from emceepee.core.links import ReconnectKind, Retry
+from emceepee.core.reconcile import ServerAnswer, decide_on_loss, reconcile
 from emceepee.core.state import SessionState
 from emceepee.core.tasks import Task
 from emceepee.core.timers import Timer
-from emceepee.errors import ServerDisconnected, SessionClosed
+from emceepee.errors import PeerError, ServerDisconnected, SessionClosed, WireError
 from emceepee.hub.call import Call
 from emceepee.hub.calls import CallRunner
 from emceepee.hub.link import Link
@@ -130,6 +132,7 @@ class Session:
                 self._tasks,
                 find_target=self._shared.find_target,
                 question_timeout_ms=self.settings.limits.question_timeout_ms,
+                backoff=self.settings.backoff,
             )
         return link
 
@@ -147,17 +150,48 @@ class Session:
 
     # What links tell
 
-    def on_link_connected(self, link: Link) -> None:
-        server = link.server
-        capabilities = dict(server.capabilities) if server is not None else {}
+    def on_link_connected(self, link: Link, kind: ReconnectKind | None, *, tools_changed: bool) -> None:
         log.info("server_connected", server=link.name, **link.config.public())
-        self._shared.telemetry.link_connected(link.name, again=link.times_connected > 1)
-        self.state.events.append("server_connected", link.name, {"name": link.name, "capabilities": capabilities})
+        self._shared.telemetry.link_connected(link.name, again=kind is not None)
+        if kind is None:
+            capabilities = {} if link.server is None else dict(link.server.capabilities)
+            self.state.events.append("server_connected", link.name, {"name": link.name, "capabilities": capabilities})
+        else:
+            self._tasks.start_soon(self._reconcile, link, kind, tools_changed)
 
     def on_link_lost(self, link: Link, reason: str) -> None:
         log.info("server_disconnected", server=link.name, reason=reason)
         self._shared.telemetry.link_lost(link.name)
+        decisions = decide_on_loss(self.state.tasks.live(link.name), self.state.questions.pending(server=link.name))
+        for task_id in decisions.kept_tasks:
+            self.state.tasks.update(task_id, status_message=f"{link.name} is away: {reason}")
         self.state.events.append("server_disconnected", link.name, {"name": link.name, "reason": reason})
+
+    def on_link_reconnecting(self, link: Link, retry: Retry) -> None:
+        delay_ms = round(retry.delay * 1000)
+        log.info("server_reconnecting", server=link.name, attempt=retry.attempt, delay_ms=delay_ms)
+        # Told once: a server that is away for hours would otherwise wake the client with every try.
+        if retry.attempt == 1 and link.life.times_connected:
+            data = {"name": link.name, "attempt": retry.attempt, "delay_ms": delay_ms}
+            self.state.events.append("server_reconnecting", link.name, data)
+
+    async def _reconcile(self, link: Link, kind: ReconnectKind, tools_changed: bool) -> None:
+        """A server is back: ask it about its tasks, and tell what is left of what was."""
+        before: dict[str, object] = {"tools": None if tools_changed else link.tools}
+        answers = {}
+        for task in self.state.tasks.live(link.name):
+            if task.server_task_id is not None:
+                answers[task.task_id] = await _ask_about(link, task.server_task_id)
+        found = reconcile(
+            lists_before=before,
+            lists_after={"tools": link.tools},
+            answers=answers,
+            questions_kept=len(self.state.questions.pending(server=link.name)),
+        )
+        data = {"name": link.name, "kind": kind, **found.as_json()}
+        self.state.events.append("server_reconnected", link.name, data)
+        for name in found.changed:
+            self.on_notification(link, f"notifications/{name}/list_changed", {})
 
     def on_question(self, link: Link, question: ServerQuestion) -> None:
         self.questions.park(link.name, question)
@@ -261,3 +295,11 @@ class Session:
         else:
             log.info("session_idle_timeout", idle_ms=self.settings.session_idle_ms)
             self.close()
+
+
+async def _ask_about(link: Link, server_task_id: str) -> ServerAnswer:
+    try:
+        task = await (await link.connected()).get_task(server_task_id)
+    except (PeerError, ServerDisconnected, WireError):
+        return "unknown"
+    return "finished" if task.is_terminal else "known"

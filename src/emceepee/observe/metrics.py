@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from emceepee.core.links import TRANSITIONS
 from emceepee.core.questions import QuestionKind, QuestionState
 from emceepee.core.tasks import TaskStatus
 from emceepee.hub import CallOutcome, Hub, Telemetry
@@ -20,7 +21,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
 """From a fast call to the longest life of a task."""
 
-LINK_STATES = ("not_connected", "connecting", "connected", "error", "disconnected")
+LINK_STATES = tuple(TRANSITIONS)
 Labelled: TypeAlias = dict[str, int]
 
 
@@ -96,7 +97,7 @@ class _Held(Collector):
         yield GaugeMetricFamily("emceepee_sessions", "Open sessions.", value=snapshot.sessions)
         yield GaugeMetricFamily("emceepee_servers", "Registered servers.", value=snapshot.servers)
         yield GaugeMetricFamily("emceepee_calls_live", "Calls in flight, tasks included.", value=snapshot.calls)
-        links = {status: snapshot.links.get(status, 0) for status in LINK_STATES}
+        links = {str(status): snapshot.links.get(status, 0) for status in LINK_STATES}
         yield _by_label("emceepee_links", "Links by status.", "status", links)
         yield _by_label("emceepee_tasks", "Tasks held, by status.", "status", snapshot.tasks)
         yield _by_label("emceepee_questions", "Open questions by kind.", "kind", snapshot.questions)

@@ -91,10 +91,10 @@ def _link(link: Link) -> LinkSnapshot:
         status=link.status,
         transport=None if server is None else server.transport,
         era=None if server is None else server.era,
-        connected_at=None if link.connected_at is None else isoformat(link.connected_at),
-        last_error=link.last_error,
+        connected_at=None if link.life.connected_at is None else isoformat(link.life.connected_at),
+        last_error=link.life.last_error,
         tools=len(link.tools),
-        times_connected=link.times_connected,
+        times_connected=link.life.times_connected,
     )
 
 

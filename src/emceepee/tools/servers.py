@@ -66,8 +66,7 @@ async def add_server(caller: Caller, given: AddServer) -> Reply:
 
 
 async def reconnect_server(caller: Caller, given: ReconnectServer) -> Reply:
-    caller.session.registry.get(given.name)
-    await caller.session.drop_link(given.name, "A new connection was asked for")
+    caller.session.link(given.name).reconnect()
     return await _introduce(caller.session, given.name, given.timeout_ms)
 
 
@@ -76,7 +75,7 @@ async def _introduce(session: Session, name: str, timeout_ms: int) -> Reply:
     link = session.link(name)
     _, failures = await gather(session, [link], _nothing, timeout_ms)
     if name in failures:
-        reason = f"{link.last_error or failures[name]}. It stays registered, and is tried again when it is used."
+        reason = f"{link.life.last_error or failures[name]}. It stays registered, and is tried again when it is used."
         return error_reply(ServerDisconnected(name, reason))
     return json_reply({"server": _server_entry(session, link), **_offer(link)})
 
@@ -110,8 +109,8 @@ def _server_entry(session: Session, link: Link) -> JsonObject:
         "era": link.config.era if server is None else server.era,
         "connected": server is not None,
         "status": link.status,
-        "connected_at": None if link.connected_at is None else isoformat(link.connected_at),
-        "last_error": link.last_error,
+        "connected_at": None if link.life.connected_at is None else isoformat(link.life.connected_at),
+        "last_error": link.life.last_error,
         "tools": len(link.tools),
         "working_tasks": len(session.state.tasks.live(link.name)),
         "pending_questions": len(session.state.questions.pending(server=link.name)),
