@@ -26,6 +26,7 @@ from emceepee.client.events import (
 )
 from emceepee.client.options import ClientOptions, ClientSink
 from emceepee.client.questions import CallRef, Question
+from emceepee.client.resumption import Resumption
 from emceepee.client.targets import Http, Sse, Stdio, Target
 from emceepee.client.tasks import RemoteTask
 from emceepee.wire.peer import OnProgress
@@ -45,6 +46,7 @@ __all__ = [
     "QuestionSettled",
     "RemoteTask",
     "Result",
+    "Resumption",
     "ServerConnection",
     "Sse",
     "Stdio",

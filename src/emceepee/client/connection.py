@@ -26,6 +26,7 @@ from emceepee.client.inbound import Inbound
 from emceepee.client.interactive import InteractiveRequest
 from emceepee.client.listening import Listener
 from emceepee.client.questions import CallRef, Question
+from emceepee.client.resumption import Resumption
 from emceepee.client.tasked import TaskRunner
 from emceepee.client.tasks import RemoteTask, parse_task
 from emceepee.errors import EmceepeeError, PeerError, TaskRequired
@@ -113,6 +114,11 @@ class ServerConnection:
         return self._peer.closed
 
     @property
+    def is_over(self) -> bool:
+        """Whether nothing can be sent any more; `closed` follows."""
+        return self._peer.is_over
+
+    @property
     def lost_reason(self) -> str:
         return self._peer.lost_reason
 
@@ -173,10 +179,12 @@ class ServerConnection:
         on_task: Callable[[TaskCreated | TaskStatus], None] = lambda _update: None,
         meta: Mapping[str, Any] | None = None,
         origin: object | None = None,
+        resumption: Resumption | None = None,
     ) -> JsonObject:
         """Call any tool and wait for its result; a task that comes in between is followed, and told to `on_task`.
 
-        Cancelling the caller leaves a task at the server alone: end it with `cancel_task`.
+        Cancelling the caller leaves a task at the server alone: end it with `cancel_task`. After `ConnectionLost`, a
+        `resumption` that `is_possible` goes on with the same call on another connection.
         """
         params = _call_params(name, arguments, meta)
         if self.task_support(name) != "forbidden":
@@ -187,6 +195,7 @@ class ServerConnection:
             on_progress=on_progress,
             on_task=on_task,
             headers=self._parameter_headers(name, params["arguments"]),
+            resumption=resumption,
         )
 
     async def call_tool_stream(
@@ -231,10 +240,7 @@ class ServerConnection:
 
     async def get_task(self, task_id: str) -> RemoteTask:
         """The server's word on one of its tasks."""
-        task = parse_task(await self._peer.request("tasks/get", {"taskId": task_id}, era=self._runner.era))
-        self._runner.note(task)
-        self.events.emit(TaskStatus(task))
-        return task
+        return await self._runner.get(task_id)
 
     async def list_tasks(self, cursor: str | None = None) -> tuple[list[RemoteTask], str | None]:
         """One page of the server's tasks, and the cursor of the next (2025-11-25 only)."""
@@ -248,8 +254,8 @@ class ServerConnection:
 
     async def get_task_result(self, task_id: str, *, origin: object | None = None) -> JsonObject:
         """Wait for a task of the server's, however it was made, and return its result."""
-        task = await self.get_task(task_id)
-        return await self._runner.follow(task, origin or CallRef("tasks/result", task_id))
+        resumption = Resumption(server_task=await self.get_task(task_id))
+        return await self._runner.take_up(resumption, origin or CallRef("tasks/result", task_id))
 
     async def cancel_task(self, task_id: str) -> None:
         """Have the server end a task.

@@ -14,6 +14,7 @@ import anyio
 
 from emceepee.client.inbound import Inbound
 from emceepee.client.questions import KIND_OF_METHOD
+from emceepee.client.resumption import OpenInput
 from emceepee.client.tasks import RemoteTask, parse_task
 from emceepee.client.watch import TaskNews
 from emceepee.concurrency import companions
@@ -45,7 +46,14 @@ class Follower:
     """Sees one task through; `on_task` is told of every change."""
 
     def __init__(
-        self, peer: Peer, inbound: Inbound, era: Era, origin: object, on_task: Callable[[RemoteTask], None]
+        self,
+        peer: Peer,
+        inbound: Inbound,
+        era: Era,
+        origin: object,
+        *,
+        on_task: Callable[[RemoteTask], None],
+        inputs: dict[str, OpenInput],
     ) -> None:
         self._peer = peer
         self._inbound = inbound
@@ -54,8 +62,8 @@ class Follower:
         self._on_task = on_task
         self._ended = anyio.Event()
         self._outcome: JsonObject | WireError | None = None
-        self._asked: dict[str, str] = {}
-        self._answered: set[str] = set()
+        self._inputs = inputs
+        self._serving: set[str] = set()
 
     async def follow(self, task: RemoteTask) -> JsonObject:
         """The task's result.
@@ -70,9 +78,16 @@ class Follower:
                 if self._era.name == "handshake":
                     tasks.start_soon(self._fetch_result, task.task_id)
                 await self._ended.wait()
+        if not isinstance(self._outcome, ConnectionLost):
+            self._withdraw_questions()
         if isinstance(self._outcome, WireError):
             raise self._outcome
         return self._outcome or {}
+
+    def _withdraw_questions(self) -> None:
+        for entry in self._inputs.values():
+            if entry.question is not None:
+                entry.question.withdraw("withdrawn", "the task has ended")
 
     def _end(self, outcome: JsonObject | WireError) -> None:
         if not self._ended.is_set():
@@ -89,7 +104,7 @@ class Follower:
             try:
                 latest = heard if heard is not None else await self._get(task.task_id)
             except ConnectionLost as lost:
-                if self._peer.closed.is_set():
+                if self._peer.is_over:
                     self._end(lost)
                     return
                 continue
@@ -131,7 +146,7 @@ class Follower:
                 self._end(result)
                 return
             except (PeerError, ConnectionLost) as error:
-                if self._peer.closed.is_set():
+                if self._peer.is_over:
                     self._end(error)
                     return
                 if await self._is_over(task_id):
@@ -146,7 +161,7 @@ class Follower:
         except PeerError:
             return True
         except ConnectionLost:
-            return self._peer.closed.is_set()
+            return self._peer.is_over
 
     # 2026-07-28
 
@@ -155,44 +170,49 @@ class Follower:
         requests = task.raw.get("inputRequests") if task.status == "input_required" else None
         for key, request in requests.items() if isinstance(requests, Mapping) else ():
             content = json.dumps(request, sort_keys=True)
-            if key not in self._asked:
-                self._asked[key] = content
-                tasks.start_soon(self._answer, task.task_id, key, request)
-            elif key in self._answered and self._asked[key] != content:
+            entry = self._inputs.setdefault(key, OpenInput(content))
+            if entry.content != content and entry.is_delivered:
                 self._end(PeerError(-32603, f"the server used the input key {key!r} for two questions"))
+            elif key not in self._serving and not entry.is_delivered:
+                self._serving.add(key)
+                tasks.start_soon(self._answer, task.task_id, key, request)
 
     async def _answer(self, task_id: str, key: str, request: Any) -> None:
         method = request.get("method") if isinstance(request, Mapping) else None
         params = (request.get("params") or {}) if isinstance(request, Mapping) else {}
         kind = KIND_OF_METHOD.get(str(method))
+        entry = self._inputs[key]
         try:
             if method == "roots/list":
                 answer: JsonObject = {"roots": [{"uri": uri} for uri in self._inbound.roots]}
             elif kind is None:
                 raise PeerError(-32603, f"the server asked for input with {method!r}, which we do not know")
             else:
-                question = self._inbound.ask(
+                # Asked on an earlier connection, it is still the same question.
+                entry.question = entry.question or self._inbound.ask(
                     kind, params, arrival="task_input", belongs_to=Belonging(self._origin, "exact")
                 )
-                answer = await self._inbound.wait_for_answer(question)
+                answer = await entry.question.answer()
         except PeerError as error:
             if kind != "elicitation":
                 self._end(error)
                 return
             # The only way to say in an inputResponse that nobody will answer.
             answer = {"action": "cancel"}
-        self._answered.add(key)
-        await self._deliver(task_id, {key: answer})
+        await self._deliver(task_id, key, answer)
 
-    async def _deliver(self, task_id: str, answers: JsonObject) -> None:
+    async def _deliver(self, task_id: str, key: str, answer: JsonObject) -> None:
         try:
-            params = {"taskId": task_id, "inputResponses": answers}
+            params = {"taskId": task_id, "inputResponses": {key: answer}}
             await self._peer.request("tasks/update", params, era=self._era)
+            self._inputs[key].is_delivered = True
         except PeerError as error:
             self._end(error)
         except ConnectionLost as error:
-            if self._peer.closed.is_set():
+            if self._peer.is_over:
                 self._end(error)
+            # Not delivered: it is sent again as long as the server asks for it.
+            self._serving.discard(key)
 
 
 def _interval(task: RemoteTask) -> float:

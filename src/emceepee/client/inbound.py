@@ -21,6 +21,7 @@ from emceepee.client.receiver import METHODS as RECEIVER_METHODS
 from emceepee.client.receiver import RELATED_TASK_META_KEY, ReceiverTasks
 from emceepee.client.watch import TaskWatch
 from emceepee.core.questions import Arrival, Belonging, QuestionKind, belonging
+from emceepee.core.reconcile import SURVIVING_ARRIVALS
 from emceepee.errors import PeerError
 from emceepee.wire.peer import OnProgress
 from emceepee.wire.transport import ChannelState
@@ -86,7 +87,6 @@ class Inbound:
         """The server does not wait: it gets a task at once, and asks for the answer later."""
         task = receiver.create(params["task"])
         question = self.ask(kind, params, arrival="receiver_task", belongs_to=belongs_to)
-        question.on_settled(lambda _how, _reason: self._open.discard(question))
         if self._spawn is not None:
             self._spawn(receiver.serve, task, question)
         return {"task": task.as_wire()}
@@ -123,6 +123,7 @@ class Inbound:
             raise PeerError(-32000, f"{MAX_OPEN_QUESTIONS} questions are open already")
         question = Question(kind, params, arrival=arrival, belongs_to=belongs_to)
         self._open.add(question)
+        question.on_settled(lambda _how, _reason: self._open.discard(question))
         self.events.emit(QuestionArrived(question))
         question.on_settled(lambda how, _reason: self.events.emit(QuestionSettled(question, how)))
         if self._sink is not None:
@@ -136,7 +137,6 @@ class Inbound:
         try:
             return await question.answer()
         finally:
-            self._open.discard(question)
             if self._is_over:
                 question.withdraw("lost", "the server disconnected")
             else:
@@ -182,7 +182,8 @@ class Inbound:
         if self._receiver is not None:
             self._receiver.close()
         for question in tuple(self._open):
-            question.withdraw("lost", "the server disconnected")
+            if question.arrival not in SURVIVING_ARRIVALS:
+                question.withdraw("lost", "the server disconnected")
         self.events.close()
         self._queue_in.close()
         if not self._is_iterated:

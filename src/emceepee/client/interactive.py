@@ -13,8 +13,9 @@ import anyio
 
 from emceepee.client.inbound import Inbound
 from emceepee.client.questions import KIND_OF_METHOD
+from emceepee.client.resumption import Resumption
 from emceepee.core.questions import Belonging
-from emceepee.errors import PeerError, RequestTimedOut
+from emceepee.errors import ConnectionLost, PeerError, RequestTimedOut
 from emceepee.wire.era import Era
 from emceepee.wire.peer import OnProgress, Peer
 
@@ -39,6 +40,7 @@ class InteractiveRequest:
         origin: object,
         *,
         era: Era | None = None,
+        resumption: Resumption | None = None,
     ) -> None:
         self._peer = peer
         self._inbound = inbound
@@ -46,6 +48,7 @@ class InteractiveRequest:
         self._params = params
         self._origin = origin
         self._era = era
+        self._resumption = resumption or Resumption()
         self.request_id = 0
         """Under which it was sent last; also its progress token."""
 
@@ -64,8 +67,12 @@ class InteractiveRequest:
         raise RequestTimedOut(self._method, timeout)
 
     async def _rounds(self, on_progress: OnProgress | None, headers: Mapping[str, str] | None) -> JsonObject:
-        params = dict(self._params)
         for _ in range(MAX_ROUNDS):
+            # Looked at before anything is sent: until then the answers can still go another way.
+            if self._peer.is_over:
+                raise ConnectionLost(self._peer.lost_reason)
+            params = {**self._params, **(self._resumption.retry or {})}
+            self._resumption.retry = None
             self.request_id = self._peer.new_request_id()
             with self._inbound.in_flight(self.request_id, self._origin):
                 result = await self._peer.request(
@@ -78,7 +85,7 @@ class InteractiveRequest:
                 )
             if result.get("resultType") != "input_required":
                 return result
-            params = {**self._params, **await self._answers(result)}
+            self._resumption.retry = await self._answers(result)
         raise PeerError(-32603, f"the server asked for input {MAX_ROUNDS} times and is still not done")
 
     async def _answers(self, result: Mapping[str, Any]) -> JsonObject:

@@ -95,7 +95,7 @@ class Listener:
             self._changed.set()
             return False
         except ConnectionLost:
-            return not self._peer.closed.is_set()
+            return not self._peer.is_over
         return True
 
     def _wanted(self) -> dict[str, Any]:

@@ -10,8 +10,9 @@ from emceepee.client.following import TASK_CANCELLED, Follower
 from emceepee.client.inbound import Inbound
 from emceepee.client.interactive import InteractiveRequest
 from emceepee.client.listening import Listener
+from emceepee.client.resumption import Resumption
 from emceepee.client.tasks import RemoteTask, immediate_response, is_created_task, parse_task
-from emceepee.errors import PeerError, WireError
+from emceepee.errors import ConnectionLost, PeerError, WireError
 from emceepee.wire.era import Era
 from emceepee.wire.peer import OnProgress, Peer
 
@@ -42,32 +43,55 @@ class TaskRunner:
         on_progress: OnProgress | None = None,
         on_task: OnTask = lambda _update: None,
         headers: Mapping[str, str] | None = None,
+        resumption: Resumption | None = None,
     ) -> JsonObject:
         """Call a tool and return its result, whether or not a task came in between."""
-        request = InteractiveRequest(self._peer, self._inbound, "tools/call", params, origin, era=self.era)
+        resumption = resumption or Resumption()
+        if resumption.server_task is not None:
+            return await self.take_up(resumption, origin, on_task)
+        request = InteractiveRequest(
+            self._peer, self._inbound, "tools/call", params, origin, era=self.era, resumption=resumption
+        )
         result = await request.run(on_progress=on_progress, headers=headers)
         if not is_created_task(result):
             return result
-        task = parse_task(result.get("task", result))
-        created = TaskCreated(task, immediate_response(result))
-        self.note(task)
+        created = TaskCreated(parse_task(result.get("task", result)), immediate_response(result))
+        resumption.server_task = created.task
+        self.note(created.task)
         self._events.emit(created)
         on_task(created)
         with self._inbound.late_progress(request.request_id, on_progress):
-            return await self.follow(task, origin, on_task)
+            return await self._follow(created.task, resumption, origin, on_task)
 
-    async def follow(self, task: RemoteTask, origin: object, on_task: OnTask = lambda _update: None) -> JsonObject:
-        """Wait for a task that the server has, however we came to know of it."""
+    async def take_up(
+        self, resumption: Resumption, origin: object, on_task: OnTask = lambda _update: None
+    ) -> JsonObject:
+        """Go on with a task that was begun on another connection, or by somebody else."""
+        if resumption.server_task is None:
+            raise PeerError(-32602, "there is no task to take up")
+        task = await self.get(resumption.server_task.task_id)
+        on_task(TaskStatus(task))
+        return await self._follow(task, resumption, origin, on_task)
 
+    async def get(self, task_id: str) -> RemoteTask:
+        """The server's word on one of its tasks."""
+        task = parse_task(await self._peer.request("tasks/get", {"taskId": task_id}, era=self.era))
+        self.note(task)
+        self._events.emit(TaskStatus(task))
+        return task
+
+    async def _follow(self, task: RemoteTask, resumption: Resumption, origin: object, on_task: OnTask) -> JsonObject:
         def changed(latest: RemoteTask) -> None:
             self.note(latest)
             self._events.emit(TaskStatus(latest))
             on_task(TaskStatus(latest))
 
-        follower = Follower(self._peer, self._inbound, self.era, origin, changed)
+        follower = Follower(self._peer, self._inbound, self.era, origin, on_task=changed, inputs=resumption.inputs)
         self._listener.add_task(task.task_id)
         try:
             result = await follower.follow(task)
+        except ConnectionLost:
+            raise
         except WireError as error:
             is_cancelled = isinstance(error, PeerError) and error.code == TASK_CANCELLED
             self._events.emit(TaskCancelled(task.task_id) if is_cancelled else TaskFailed(task.task_id, error))

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 from emceepee.core.questions import Arrival, Question
 from emceepee.core.tasks import Task
 
-__all__ = ["LostDecisions", "Reconciled", "ServerAnswer", "decide_on_loss", "reconcile"]
+__all__ = ["SURVIVING_ARRIVALS", "LostDecisions", "Reconciled", "ServerAnswer", "decide_on_loss", "reconcile"]
 
 ServerAnswer: TypeAlias = Literal["known", "finished", "unknown"]
 """What `tasks/get` says of a task after a reconnect."""

@@ -7,7 +7,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 import anyio
 
-from emceepee.client import RemoteTask, TaskCreated, TaskStatus
+from emceepee.client import RemoteTask, Resumption, TaskCreated, TaskStatus
 from emceepee.core.timers import Timer
 from emceepee.errors import ToolError
 from emceepee.hub.link import Link
@@ -44,6 +44,7 @@ class Call:
         self.promoted_by: Promotion | None = None
         self.server_task: RemoteTask | None = None
         """The task that the server made of it, if it did."""
+        self.resumption = Resumption()
         self.immediate_response: str | None = None
         self.is_cancelling = False
         self.result: JsonObject | None = None

@@ -68,7 +68,7 @@ class _Attempt:
 
     @property
     def usable(self) -> ServerConnection | None:
-        return None if self.server is None or self.is_retired or self.server.closed.is_set() else self.server
+        return None if self.server is None or self.is_retired or self.server.is_over else self.server
 
 
 class Link:
@@ -140,6 +140,19 @@ class Link:
             if (server := attempt.usable) is not None:
                 return server
             await attempt.over.wait()
+
+    async def back(self) -> ServerConnection:
+        """The connection, however long it takes until there is one again.
+
+        Raises:
+            ServerDisconnected: there will be none.
+        """
+        while (attempt := self._attempt) is not None:
+            await attempt.done.wait()
+            if (server := attempt.usable) is not None:
+                return server
+            await attempt.over.wait()
+        raise ServerDisconnected(self.name, self.life.last_error or "it is disconnected")
 
     def reconnect(self) -> None:
         """Have a new connection made now, whatever became of the old one."""

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-from emceepee.client import TaskCreated, TaskStatus
+from emceepee.client import Resumption, TaskCreated, TaskStatus
+from emceepee.errors import ConnectionLost
 from emceepee.hub.link import Link
 
 __all__ = ["Observer", "PromptGet", "ResourceRead", "ToolCall", "Work"]
@@ -24,6 +25,11 @@ class Observer(Protocol):
     @property
     def ttl_ms(self) -> int:
         """How long a task of it may live."""
+        ...
+
+    @property
+    def resumption(self) -> Resumption:
+        """How to go on with it on another connection."""
         ...
 
     async def on_progress(self, progress: float, total: float | None, message: str | None) -> None: ...
@@ -53,15 +59,23 @@ class ToolCall:
     args: Mapping[str, Any]
 
     async def run(self, link: Link, call: Observer) -> JsonObject:
-        server = await link.server_for_tool(self.tool)
-        return await server.call_tool_task(
-            self.tool,
-            self.args,
-            ttl_ms=call.ttl_ms,
-            origin=call,
-            on_progress=call.on_progress,
-            on_task=call.on_server_task,
-        )
+        resumption = call.resumption
+        server = await (link.back() if resumption.is_possible else link.server_for_tool(self.tool))
+        while True:
+            try:
+                return await server.call_tool_task(
+                    self.tool,
+                    self.args,
+                    ttl_ms=call.ttl_ms,
+                    origin=call,
+                    on_progress=call.on_progress,
+                    on_task=call.on_server_task,
+                    resumption=resumption,
+                )
+            except ConnectionLost:
+                if not resumption.is_possible:
+                    raise
+            server = await link.back()
 
 
 @dataclass(frozen=True, slots=True)

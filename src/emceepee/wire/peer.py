@@ -80,6 +80,11 @@ class Peer:
         return self._state
 
     @property
+    def is_over(self) -> bool:
+        """Whether nothing can be sent any more, even if not everybody has been told yet."""
+        return self.closed.is_set() or self._state.lost_reason is not None
+
+    @property
     def lost_reason(self) -> str:
         return self._state.lost_reason or "the connection was closed"
 

@@ -1,0 +1,212 @@
+"""Links come back, and what can be proven alive lives on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import anyio
+import pytest
+
+from emceepee.errors import PeerError
+from emceepee.testing import FakeClock, HubClient, ScriptedCall, ScriptedServer, form, running_hub, settle, text_result
+from tests.interaction.gates import Gate, ask_name, echo
+
+pytestmark = pytest.mark.anyio
+
+
+def events_of(client: HubClient) -> list[dict[str, Any]]:
+    return [event.as_json() for event in client.session.state.events.read_new().events]
+
+
+class TaskServer(ScriptedServer):
+    """A server of 2025-11-25 whose only tool is a task; it remembers its tasks over a lost connection."""
+
+    def __init__(self) -> None:
+        self.finished = anyio.Event()
+        self.knows_task = True
+        task = {"taskId": "server-1", "createdAt": "x", "lastUpdatedAt": "x", "ttl": None, "pollInterval": 1000}
+
+        async def call(params: Mapping[str, Any]) -> dict[str, Any]:
+            assert "task" in params
+            return {"task": {**task, "status": "working"}}
+
+        async def get(_params: Mapping[str, Any]) -> dict[str, Any]:
+            if not self.knows_task:
+                raise PeerError(-32602, "Task not found")
+            return {**task, "status": "completed" if self.finished.is_set() else "working"}
+
+        async def result(_params: Mapping[str, Any]) -> dict[str, Any]:
+            await self.finished.wait()
+            return {**text_result("native"), "_meta": {"io.modelcontextprotocol/related-task": {"taskId": "server-1"}}}
+
+        super().__init__(
+            tools={"job": echo},
+            definitions={"job": {"execution": {"taskSupport": "required"}}},
+            capabilities={"tools": {}, "tasks": {"requests": {"tools": {"call": {}}}}},
+            methods={"tools/call": call, "tasks/get": get, "tasks/result": result},
+        )
+
+
+async def test_a_lost_server_is_connected_again_after_a_second(clock: FakeClock) -> None:
+    server = ScriptedServer({"echo": echo})
+    async with running_hub({"demo": server}, clock=clock) as running:
+        client = await running.client()
+        await client.call("list_tools")
+        await server.die()
+        await settle()
+        assert [event["type"] for event in events_of(client)] == ["server_disconnected", "server_reconnecting"]
+        assert client.session.link("demo").status == "reconnecting"
+        await clock.advance(1.2)
+        (event,) = events_of(client)
+        assert event["type"] == "server_reconnected"
+        assert event["data"] == {
+            "name": "demo",
+            "kind": "network_blip",
+            "refreshed": {"tools": 1},
+            "changed": [],
+            "tasks_kept": 0,
+            "tasks_lost": 0,
+            "questions_kept": 0,
+        }
+
+
+async def test_a_request_does_not_wait_for_the_next_try(clock: FakeClock) -> None:
+    server = ScriptedServer({"echo": echo})
+    async with running_hub({"demo": server}, clock=clock) as running:
+        client = await running.client()
+        await client.call("list_tools")
+        await server.die()
+        await settle()
+        assert (await client.execute("demo", "echo", {"text": "at once"})).texts[0] == "at once"
+
+
+async def test_a_list_that_changed_over_a_reconnect_is_told(clock: FakeClock) -> None:
+    server = ScriptedServer({"echo": echo})
+    async with running_hub({"demo": server}, clock=clock) as running:
+        client = await running.client()
+        await client.call("list_tools")
+        server.tools = {"fresh": echo}
+        await server.die()
+        await settle()
+        events_of(client)
+        await clock.advance(1.2)
+        reconnected, changed = events_of(client)
+        assert reconnected["data"]["changed"] == ["tools"]
+        assert changed["data"] == {"method": "notifications/tools/list_changed", "params": {}}
+
+
+async def test_a_server_that_cannot_be_reached_is_tried_again_and_again(clock: FakeClock) -> None:
+    tries = 0
+
+    async def refuse(_params: Mapping[str, Any]) -> dict[str, Any]:
+        nonlocal tries
+        tries += 1
+        raise PeerError(-32603, "not today")
+
+    server = ScriptedServer(methods={"initialize": refuse})
+    async with running_hub({"demo": server}, clock=clock) as running:
+        client = await running.client()
+        await settle()
+        assert (tries, client.session.link("demo").status) == (1, "error")
+        await clock.advance(1.2)
+        assert tries == 2
+        await clock.advance(2.3)
+        assert tries == 3
+        server.methods = {}
+        await clock.advance(4.5)
+        assert client.session.link("demo").status == "connected"
+
+
+async def test_a_native_task_lives_on_over_a_lost_connection(clock: FakeClock) -> None:
+    server = TaskServer()
+    async with running_hub({"demo": server}, clock=clock) as running:
+        client = await running.client()
+        await client.call("list_tools")
+        task = (await client.execute("demo", "job", timeout_ms=0)).task
+        await settle()
+        await server.die()
+        await settle()
+        away = (await client.call("get_task", task_id=task["task_id"])).json["task"]
+        assert (away["status"], away["origin"]) == ("working", "native")
+        assert away["status_message"].startswith("demo is away")
+        await clock.advance(1.2)
+        reconnected = [event for event in events_of(client) if event["type"] == "server_reconnected"]
+        assert reconnected[0]["data"]["tasks_kept"] == 1
+        server.finished.set()
+        result = await client.call("get_task_result", task_id=task["task_id"])
+        assert result.texts[0] == "native"
+        assert "server-1" not in str(result.raw)
+
+
+async def test_a_native_task_that_the_server_forgot_fails_after_the_reconnect(clock: FakeClock) -> None:
+    server = TaskServer()
+    async with running_hub({"demo": server}, clock=clock) as running:
+        client = await running.client()
+        await client.call("list_tools")
+        task = (await client.execute("demo", "job", timeout_ms=0)).task
+        await settle()
+        server.knows_task = False
+        await server.die()
+        await settle()
+        await clock.advance(1.2)
+        failed = await client.call("get_task_result", task_id=task["task_id"])
+        assert failed.error_code == "TASK_FAILED"
+        assert len(client.session.calls) == 0
+
+
+async def test_a_question_that_does_not_live_on_the_connection_is_answered_on_the_next_one(clock: FakeClock) -> None:
+    server = ScriptedServer({"ask": ask_name}, modern=True)
+    async with running_hub({"demo": server}, clock=clock) as running:
+        client = await running.client()
+        await client.call("list_tools")
+        answer = await client.execute("demo", "ask")
+        await server.die()
+        await settle()
+        await clock.advance(1.2)
+        question = (await client.call("get_elicitations")).json["elicitations"][0]
+        assert question["request_id"] == answer.pending["elicitations"][0]["request_id"]
+        await client.call(
+            "respond_to_elicitation", request_id=question["request_id"], action="accept", content={"name": "Ada"}
+        )
+        result = await client.call("get_task_result", task_id=answer.task["task_id"])
+        assert result.texts[0] == "hello Ada"
+
+
+async def test_an_answer_that_comes_while_the_server_is_away_waits_for_it(clock: FakeClock) -> None:
+    server = ScriptedServer({"ask": ask_name}, modern=True)
+    async with running_hub({"demo": server}, clock=clock) as running:
+        client = await running.client()
+        await client.call("list_tools")
+        answer = await client.execute("demo", "ask")
+        question = answer.pending["elicitations"][0]
+        await server.die()
+        await settle()
+        await client.call(
+            "respond_to_elicitation", request_id=question["request_id"], action="accept", content={"name": "Ada"}
+        )
+        assert (await client.call("list_tasks")).json["tasks"][0]["status"] == "working"
+        await clock.advance(1.2)
+        assert (await client.call("get_task_result", task_id=answer.task["task_id"])).texts[0] == "hello Ada"
+
+
+async def test_a_forced_reconnect_fails_plain_calls_and_keeps_native_tasks(clock: FakeClock) -> None:
+    gate = Gate()
+
+    async def never(call: ScriptedCall) -> str:
+        return await gate(call) + str(form(""))
+
+    plain, native = ScriptedServer({"slow": never}), TaskServer()
+    async with running_hub({"plain": plain, "native": native}, clock=clock) as running:
+        client = await running.client()
+        await client.call("list_tools")
+        slow = (await client.execute("plain", "slow", timeout_ms=0)).task
+        job = (await client.execute("native", "job", timeout_ms=0)).task
+        await settle()
+        for name in ("plain", "native"):
+            with anyio.fail_after(3):
+                again = await client.call("reconnect_server", name=name)
+            assert again.json["server"]["status"] == "connected"
+        assert (await client.call("get_task_result", task_id=slow["task_id"])).error_code == "TASK_FAILED"
+        native.finished.set()
+        assert (await client.call("get_task_result", task_id=job["task_id"])).texts[0] == "native"
