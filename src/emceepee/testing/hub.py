@@ -12,7 +12,7 @@ from emceepee.client import Target
 from emceepee.clock import Clock
 from emceepee.concurrency import task_group
 from emceepee.config import HubSettings, ServerConfig
-from emceepee.hub import Hub, Session
+from emceepee.hub import Hub, Session, Telemetry
 from emceepee.hub.link import target_of
 from emceepee.testing.clock import FakeClock
 from emceepee.testing.server import ScriptedServer
@@ -119,6 +119,7 @@ async def running_hub(
     servers: Mapping[str, ScriptedServer] | None = None,
     clock: Clock | None = None,
     settings: HubSettings | None = None,
+    telemetry: Telemetry | None = None,
 ) -> AsyncIterator[RunningHub]:
     """A hub for the body, with servers in memory behind it: those `configured`, and others to be added by name."""
     clock = clock or FakeClock()
@@ -129,7 +130,7 @@ async def running_hub(
         server = reachable.get(config.name)
         return target_of(config) if server is None else server.transport()
 
-    hub = Hub(configs, settings=settings, clock=clock, find_target=find_target)
+    hub = Hub(configs, settings=settings, clock=clock, find_target=find_target, telemetry=telemetry)
     async with task_group() as tasks:
         await tasks.start(hub.run)
         try:
