@@ -1,0 +1,237 @@
+"""A store in one SQLite file.
+
+Changes are collected and written in one transaction, in a thread, while the event loop goes on; changes that undo each
+other meanwhile are never written. The file is ours alone while we run, which a lock beside it makes sure of.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import TypeAlias, TypeVar
+
+import anyio
+import anyio.to_thread
+from structlog import get_logger
+
+from emceepee.concurrency import companions
+from emceepee.store.contract import JsonObject, Key, StoreError
+
+__all__ = ["SCHEMA_VERSION", "SqliteStore"]
+
+log = get_logger(__name__)
+T = TypeVar("T")
+
+MIGRATIONS: tuple[str, ...] = (
+    """
+    CREATE TABLE records (
+        kind TEXT NOT NULL, owner TEXT NOT NULL, id TEXT NOT NULL, value TEXT NOT NULL,
+        PRIMARY KEY (kind, owner, id)
+    ) WITHOUT ROWID
+    """,
+)
+"""Each takes the file one version further; those that have been released are never changed."""
+
+SCHEMA_VERSION = len(MIGRATIONS)
+
+RETRY_SECONDS = 1.0
+"""Before a write that failed, say because the disk is full, is tried again."""
+
+FAREWELL_SECONDS = 2.0
+"""For the last write when we are closed."""
+
+Change: TypeAlias = tuple[str, tuple[str, ...]]
+
+
+class SqliteStore:
+    """Implements `Store` in `directory`."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / "emceepee.sqlite3"
+        self._lock_path = directory / "emceepee.lock"
+        self._pending: dict[object, Change] = {}
+        self._made = 0
+        self._durable = 0
+        self._is_failing = False
+        self._dirty = anyio.Event()
+        self._written = anyio.Event()
+        self._connection: sqlite3.Connection | None = None
+
+    # Opening
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[None]:
+        with self._refusing():
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with self._locked():
+            with self._refusing():
+                self._connection = await _in_thread(self._connect)
+            with closing(self._connection):
+                try:
+                    async with companions() as tasks:
+                        tasks.start_soon(self._write_behind)
+                        yield
+                finally:
+                    with anyio.move_on_after(FAREWELL_SECONDS, shield=True):
+                        await self._flush()
+
+    async def load(self) -> dict[Key, JsonObject]:
+        with self._refusing():
+            rows = await _in_thread(partial(self._query, "SELECT kind, owner, id, value FROM records"))
+        return {Key(kind, owner, id_): json.loads(value) for kind, owner, id_, value in rows}
+
+    # Changing
+
+    def put(self, key: Key, value: JsonObject) -> None:
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        self._change(key, ("INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?)", (*key, text)))
+
+    def delete(self, key: Key) -> None:
+        self._change(key, ("DELETE FROM records WHERE kind = ? AND owner = ? AND id = ?", tuple(key)))
+
+    def delete_owner(self, owner: str) -> None:
+        self._forget(lambda key: key.owner == owner)
+        self._change(("owner", owner), ("DELETE FROM records WHERE owner = ?", (owner,)))
+
+    def delete_up_to(self, key: Key) -> None:
+        self._forget(lambda other: other[:2] == key[:2] and other.id <= key.id)
+        sql = "DELETE FROM records WHERE kind = ? AND owner = ? AND id <= ?"
+        self._change(("up_to", key.kind, key.owner), (sql, tuple(key)))
+
+    @property
+    def is_settled(self) -> bool:
+        return self._durable == self._made
+
+    async def sync(self) -> None:
+        wanted = self._made
+        while self._durable < wanted:
+            written = self._written
+            await written.wait()
+            if self._is_failing:
+                return
+
+    # Writing
+
+    def _change(self, slot: object, change: Change) -> None:
+        # Taken out first: a change counts from where it was made last.
+        self._pending.pop(slot, None)
+        self._pending[slot] = change
+        self._made += 1
+        self._dirty.set()
+
+    def _forget(self, condition: Callable[[Key], bool]) -> None:
+        """What is deleted anyway need not be written first."""
+        for slot in [slot for slot in self._pending if isinstance(slot, Key) and condition(slot)]:
+            del self._pending[slot]
+
+    async def _write_behind(self) -> None:
+        while True:
+            await self._dirty.wait()
+            if not await self._flush():
+                with anyio.move_on_after(RETRY_SECONDS):
+                    await anyio.sleep_forever()
+
+    async def _flush(self) -> bool:
+        self._dirty = anyio.Event()
+        batch, self._pending = self._pending, {}
+        covered = self._made
+        try:
+            # Not to be left half-way: what was taken out of `pending` has to be written.
+            with anyio.CancelScope(shield=True):
+                await _in_thread(partial(self._commit, list(batch.values())))
+            self._durable = covered
+            self._is_failing = False
+        except sqlite3.Error as error:
+            log.error("store_write_failed", path=str(self._path), error=str(error))
+            self._pending = {**batch, **self._pending}
+            self._dirty.set()
+            self._is_failing = True
+        self._written.set()
+        self._written = anyio.Event()
+        return not self._is_failing
+
+    def _commit(self, changes: Iterable[Change]) -> None:
+        with self._transaction() as connection:
+            for sql, values in changes:
+                connection.execute(sql, values)
+
+    # In the thread
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+        try:
+            version = connection.execute("PRAGMA user_version").fetchone()[0]
+            if version > SCHEMA_VERSION:
+                raise StoreError(str(self._path), f"it was written by a newer emceepee (schema {version})")
+            connection.execute("PRAGMA quick_check(1)")
+            connection.execute("PRAGMA journal_mode = WAL")
+            # The file survives a crash of ours at any moment; a crash of the machine may cost the last moments.
+            connection.execute("PRAGMA synchronous = NORMAL")
+            for migration in MIGRATIONS[version:]:
+                connection.execute("BEGIN")
+                connection.execute(migration)
+                version += 1
+                connection.execute(f"PRAGMA user_version = {version}")
+                connection.execute("COMMIT")
+        except BaseException:
+            connection.close()
+            raise
+        os.chmod(self._path, 0o600)
+        return connection
+
+    def _query(self, sql: str) -> list[tuple[str, str, str, str]]:
+        return self._open().execute(sql).fetchall()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        connection = self._open()
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield connection
+            connection.execute("COMMIT")
+        except BaseException:
+            with suppress(sqlite3.Error):
+                connection.execute("ROLLBACK")
+            raise
+
+    def _open(self) -> sqlite3.Connection:
+        if self._connection is None:
+            raise StoreError(str(self._path), "it is not open")
+        return self._connection
+
+    # Trouble
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        with self._refusing():
+            lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise StoreError(str(self._path.parent), "another hub is using this data directory") from None
+            yield
+        finally:
+            os.close(lock)
+
+    @contextmanager
+    def _refusing(self) -> Iterator[None]:
+        """Turn what can go wrong with a file into a sentence."""
+        try:
+            yield
+        except OSError as error:
+            raise StoreError(str(self._path.parent), str(error.strerror).lower()) from None
+        except sqlite3.Error as error:
+            raise StoreError(str(self._path), str(error)) from None
+        except (ValueError, TypeError) as error:
+            raise StoreError(str(self._path), f"it holds something that is no record of ours ({error})") from None
+
+
+async def _in_thread(call: Callable[[], T]) -> T:
+    return await anyio.to_thread.run_sync(call)

@@ -1,0 +1,95 @@
+"""What can go wrong with a file."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+from pathlib import Path
+
+import anyio
+import pytest
+
+from emceepee.store import Key, SqliteStore, StoreError
+from emceepee.store.sqlite import SCHEMA_VERSION
+
+pytestmark = pytest.mark.anyio
+
+KEY = Key("task", "s", "a")
+
+
+async def fill(directory: Path) -> Path:
+    store = SqliteStore(directory)
+    async with store.opened():
+        store.put(KEY, {"n": 1})
+    return directory / "emceepee.sqlite3"
+
+
+async def test_a_second_hub_on_the_same_directory_is_refused_with_a_sentence(tmp_path: Path) -> None:
+    async with SqliteStore(tmp_path).opened():
+        with pytest.raises(StoreError, match=r"another hub is using this data directory.*--data :memory:"):
+            async with SqliteStore(tmp_path).opened():
+                pytest.fail("both are open")
+    await fill(tmp_path)
+
+
+async def test_a_schema_from_the_future_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = await fill(tmp_path)
+    connection = sqlite3.connect(path)
+    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+    connection.close()
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match="newer emceepee"):
+        async with SqliteStore(tmp_path).opened():
+            pytest.fail("it is open")
+    assert path.read_bytes() == before
+
+
+async def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "emceepee.sqlite3"
+    path.write_bytes(b"not a database at all, but long enough to look at" * 100)
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match="not a database"):
+        async with SqliteStore(tmp_path).opened():
+            pytest.fail("it is open")
+    assert path.read_bytes() == before
+
+
+async def test_a_directory_that_cannot_be_made_is_a_clear_message(tmp_path: Path) -> None:
+    blocker = tmp_path / "file"
+    blocker.write_text("in the way")
+    with pytest.raises(StoreError, match="not a directory"):
+        async with SqliteStore(blocker / "data").opened():
+            pytest.fail("it is open")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write into a read-only directory")
+async def test_a_read_only_directory_is_a_clear_message(tmp_path: Path) -> None:
+    os.chmod(tmp_path, 0o500)
+    with pytest.raises(StoreError, match="permission denied"):
+        async with SqliteStore(tmp_path).opened():
+            pytest.fail("it is open")
+
+
+async def test_only_the_owner_can_read_the_file(tmp_path: Path) -> None:
+    path = await fill(tmp_path / "new")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+async def test_a_write_that_fails_stops_nobody_and_is_made_up_for(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path)
+    async with store.opened():
+        blocker = sqlite3.connect(tmp_path / "emceepee.sqlite3", timeout=0)
+        blocker.execute("BEGIN EXCLUSIVE")
+        connection = store._open()
+        connection.execute("PRAGMA busy_timeout = 0")
+        store.put(KEY, {"n": 1})
+        with anyio.fail_after(5):
+            await store.sync()
+        assert not store.is_settled
+        blocker.execute("ROLLBACK")
+        blocker.close()
+    again = SqliteStore(tmp_path)
+    async with again.opened():
+        assert await again.load() == {KEY: {"n": 1}}
