@@ -5,8 +5,18 @@ Every transport reads and writes through this module; what the messages mean is 
 
 from __future__ import annotations
 
+import json
+
 from mcp.shared.message import SessionMessage
-from mcp_types import CONNECTION_CLOSED, ErrorData, JSONRPCError, JSONRPCMessage, RequestId, jsonrpc_message_adapter
+from mcp_types import (
+    CONNECTION_CLOSED,
+    INTERNAL_ERROR,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCMessage,
+    RequestId,
+    jsonrpc_message_adapter,
+)
 from pydantic import TypeAdapter
 
 from emceepee.wire.transport import TRANSPORT_FAILURE
@@ -19,12 +29,27 @@ _batch: TypeAdapter[list[JSONRPCMessage]] = TypeAdapter(list[JSONRPCMessage])
 def decode(data: str | bytes) -> list[JSONRPCMessage]:
     """The messages in `data`: one, or those of a batch (which only 2025-03-26 has).
 
+    A response that breaks the protocol, but says to which request, is an error for that request.
+
     Raises:
         ValueError: this is not JSON-RPC.
     """
     if data.lstrip()[:1] in ("[", b"["):
         return _batch.validate_json(data, by_name=False)
-    return [jsonrpc_message_adapter.validate_json(data, by_name=False)]
+    try:
+        return [jsonrpc_message_adapter.validate_json(data, by_name=False)]
+    except ValueError:
+        if (broken := _broken_response(data)) is None:
+            raise
+        return [broken]
+
+
+def _broken_response(data: str | bytes) -> JSONRPCError | None:
+    raw = json.loads(data)
+    if not isinstance(raw, dict) or "method" in raw or not isinstance(raw.get("id"), str | int):
+        return None
+    text = "the server answered with something that is no result"
+    return JSONRPCError(jsonrpc="2.0", id=raw["id"], error=ErrorData(code=INTERNAL_ERROR, message=text))
 
 
 def encode(message: JSONRPCMessage) -> bytes:
