@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from emceepee.testing import FakeClock
+
+# Hubs that tests start are many at a time, and must not touch what the user's own hub keeps.
+os.environ["EMCEEPEE_DATA"] = ":memory:"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -6,28 +6,34 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
+
+from structlog import get_logger
 
 from emceepee import __version__
 from emceepee.cli import running
-from emceepee.config import HttpSettings, ServerConfig, load_servers
+from emceepee.cli.flags import add_flags, given_flags
+from emceepee.config import Configuration, Settings, Sources
+from emceepee.config.settings import SERVE_ONLY, SETTING_NAMES, merged
+from emceepee.config.sources import DEFAULT_FILE, environment_layer, flag_layer, misspelt
 from emceepee.demo import run_http, run_stdio
-from emceepee.errors import EmceepeeError, SettingsError, exit_code
+from emceepee.errors import EmceepeeError, exit_code
 from emceepee.observe import configure_logging
 
 __all__ = ["main"]
 
-_DEFAULTS = HttpSettings()
+log = get_logger(__name__)
+
+_LOGGING = ("log_level", "log_format")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status."""
     try:
         options = _parser().parse_args(arguments)
-        configure_logging(options.log_level, options.log_format)
         status: int = options.run(options)
     except EmceepeeError as error:
-        print(f"emceepee: {error}", file=sys.stderr)
+        for line in str(error).splitlines():
+            print(f"emceepee: {line}", file=sys.stderr)
         return exit_code(error)
     except KeyboardInterrupt as error:
         return exit_code(error)
@@ -38,7 +44,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="emceepee",
         description="A hub between any MCP client and any number of MCP servers.",
-        epilog="Every flag can also be set as EMCEEPEE_<FLAG>, for example EMCEEPEE_PORT=9000.",
+        allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"emceepee {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
@@ -49,94 +55,79 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    serve = commands.add_parser("serve", help="serve clients over Streamable HTTP")
-    serve.add_argument("--host", default=_environment("HOST", _DEFAULTS.host), help="default: %(default)s")
-    serve.add_argument(
-        "--port",
-        type=_port,
-        default=_environment("PORT", str(_DEFAULTS.port)),
-        help="0 picks a free one; default: 8080",
-    )
-    serve.add_argument(
-        "--allow-spawn",
-        action="store_true",
-        default=_environment_flag("ALLOW_SPAWN"),
-        help="let clients start programs with add_server",
-    )
-    _add_common(serve)
+    serve = _add_hub_command(commands, "serve", "serve clients over Streamable HTTP")
+    add_flags(serve, SETTING_NAMES)
     serve.set_defaults(run=_serve)
 
 
 def _add_stdio(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    stdio = commands.add_parser("stdio", help="serve one client over stdin and stdout")
-    _add_common(stdio)
+    stdio = _add_hub_command(commands, "stdio", "serve one client over stdin and stdout")
+    add_flags(stdio, [name for name in SETTING_NAMES if name not in SERVE_ONLY])
     stdio.set_defaults(run=_stdio)
 
 
+def _add_hub_command(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, text: str
+) -> argparse.ArgumentParser:
+    command = commands.add_parser(
+        name,
+        help=text,
+        description=f"{text[0].upper()}{text[1:]}.",
+        epilog="Every flag can also be set as EMCEEPEE_<FLAG>, for example EMCEEPEE_CALL_TIMEOUT_MS=5000, and all but "
+        "--config as a key of the file, for example call_timeout_ms = 5000. A flag counts more than the environment, "
+        "and the environment more than the file.",
+        allow_abbrev=False,
+    )
+    command.add_argument(
+        "--config",
+        metavar="FILE",
+        help="settings and servers, as TOML or as the mcpServers JSON of any client; its servers are followed while "
+        f"running; default for serve: {DEFAULT_FILE}, if it is there",
+    )
+    return command
+
+
 def _add_demo_server(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    demo = commands.add_parser("demo-server", help="run the demo MCP server, on stdio or with --port over HTTP")
-    demo.add_argument("--host", default="127.0.0.1")
-    demo.add_argument("--port", type=_port, default=None, help="serve Streamable HTTP on this port; 0 picks a free one")
-    _add_logging(demo)
+    demo = commands.add_parser(
+        "demo-server", help="run the demo MCP server, on stdio or with --port over HTTP", allow_abbrev=False
+    )
+    add_flags(demo, ("host",))
+    demo.add_argument("--port", metavar="N", help="serve Streamable HTTP on this port; 0 picks a free one")
+    add_flags(demo, _LOGGING)
     demo.set_defaults(run=_demo_server)
 
 
-def _add_common(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--config",
-        type=Path,
-        default=_environment("CONFIG", None),
-        metavar="FILE",
-        help='the servers, as JSON: {"mcpServers": {"name": {"command": …} or {"url": …}}}',
-    )
-    parser.add_argument(
-        "--demo", action="store_true", default=_environment_flag("DEMO"), help="also register the demo server"
-    )
-    _add_logging(parser)
-
-
-def _add_logging(parser: argparse.ArgumentParser) -> None:
-    levels, formats = ("debug", "info", "warning", "error"), ("json", "console")
-    parser.add_argument("--log-level", choices=levels, default=_environment("LOG_LEVEL", "info"))
-    parser.add_argument("--log-format", choices=formats, default=_environment("LOG_FORMAT", "json"))
-
-
 def _serve(options: argparse.Namespace) -> int:
-    settings = HttpSettings(host=options.host, port=options.port, allow_spawn=options.allow_spawn)
-    return running.serve(_servers(options), settings)
+    sources = Sources.of(options.config, os.environ, given_flags(options))
+    return running.serve(sources, _configured(sources))
 
 
 def _stdio(options: argparse.Namespace) -> int:
-    return running.stdio(_servers(options))
+    # Clients start us in whatever project they work on, whose files must not say what programs we run.
+    sources = Sources.of(options.config, os.environ, given_flags(options), look_here=False)
+    return running.stdio(sources, _configured(sources))
 
 
 def _demo_server(options: argparse.Namespace) -> int:
+    # The variables are those of the hub, which may have started this server: only its logs are alike.
+    settings = merged([environment_layer(os.environ, _LOGGING), flag_layer(given_flags(options))])
+    _configure_logging(settings)
     if options.port is None:
         run_stdio()
     else:
-        run_http(options.host, options.port)
+        run_http(settings.host, settings.port)
     return 0
 
 
-def _servers(options: argparse.Namespace) -> list[ServerConfig]:
-    servers = [] if options.config is None else load_servers(Path(options.config))
-    if options.demo:
-        servers.append(ServerConfig(name="demo", command=sys.executable, args=("-m", "emceepee.demo")))
-    return servers
+def _configured(sources: Sources) -> Configuration:
+    configuration = sources.read()
+    _configure_logging(configuration.settings)
+    for variable, meant in misspelt(sources.environment).items():
+        log.warning("variable_ignored", variable=variable, did_you_mean=meant)
+    if configuration.path is not None:
+        log.info("settings_loaded", file=str(configuration.path), server_count=len(configuration.servers))
+    return configuration
 
 
-def _port(text: str) -> int:
-    if not text.isdigit() or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"expected a port number from 0 to 65535, got {text!r}")
-    return int(text)
-
-
-def _environment(name: str, default: str | None) -> str | None:
-    return os.environ.get(f"EMCEEPEE_{name}", default)
-
-
-def _environment_flag(name: str) -> bool:
-    word = os.environ.get(f"EMCEEPEE_{name}", "").lower()
-    if word not in ("", "0", "1", "true", "false", "yes", "no"):
-        raise SettingsError(f"EMCEEPEE_{name}", f"expected true or false, got {word!r}")
-    return word in ("1", "true", "yes")
+def _configure_logging(settings: Settings) -> None:
+    configure_logging(settings.log_level, settings.log_format)

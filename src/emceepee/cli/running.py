@@ -5,32 +5,45 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from functools import partial
+from pathlib import Path
 from socket import socket
 
 import anyio
 import anyio.abc
+from platformdirs import user_data_dir
 
-from emceepee.config import HttpSettings, ServerConfig
+from emceepee.cli.watching import watching
+from emceepee.config import Configuration, ServerConfig, Sources
 from emceepee.front.serving import bind, serve_http
 from emceepee.front.stdio import StdioFront, claimed_stdio
-from emceepee.hub import Hub
+from emceepee.hub import Hub, Telemetry
+from emceepee.observe import Metrics
+from emceepee.store import MemoryStore, SqliteStore, Store
 
 __all__ = ["serve", "stdio"]
+
+MEMORY = ":memory:"
+"""In place of a data directory: keep nothing."""
 
 SHUTDOWN_SECONDS = 4.0
 """A graceful end takes at most 5 seconds, whatever the servers do."""
 
+DEMO = ServerConfig(name="demo", command=sys.executable, args=("-m", "emceepee.demo"))
+"""What `--demo` registers, unless the file has a server of that name."""
 
-def serve(servers: Sequence[ServerConfig], settings: HttpSettings) -> int:
-    listener = bind(settings)
-    _run(partial(_serve, servers, settings, listener))
+
+def serve(sources: Sources, configuration: Configuration) -> int:
+    listener = bind(configuration.settings.http)
+    # From here on clients wait in the queue instead of being refused, so that we may say where we are.
+    listener.listen()
+    _run(partial(_serve, sources, configuration, listener))
     return 0
 
 
-def stdio(servers: Sequence[ServerConfig]) -> int:
-    _run(partial(_stdio, servers))
+def stdio(sources: Sources, configuration: Configuration) -> int:
+    _run(partial(_stdio, sources, configuration))
     # A thread may still be blocked reading stdin, and would keep the interpreter from ending.
     sys.stderr.flush()
     os._exit(0)
@@ -40,37 +53,53 @@ def _run(main: Callable[[], Awaitable[None]]) -> None:
     anyio.run(main, backend_options={"use_uvloop": sys.platform != "win32"})
 
 
-async def _serve(servers: Sequence[ServerConfig], settings: HttpSettings, listener: socket) -> None:
-    hub = Hub(servers)
+async def _serve(sources: Sources, configuration: Configuration, listener: socket) -> None:
+    metrics = Metrics()
+    hub = _hub(configuration, _store(configuration.settings.data or user_data_dir("emceepee")), metrics)
+    metrics.watch(hub)
     stop = anyio.Event()
     async with anyio.create_task_group() as tasks:
         await tasks.start(hub.run)
-        tasks.start_soon(_stop_on_signal, stop)
+        await tasks.start(_stop_on_signal, stop)
         async with anyio.create_task_group() as serving:
-            serving.start_soon(serve_http, hub, settings, listener, stop)
+            serving.start_soon(serve_http, hub, configuration.settings.http, listener, stop, metrics)
             host, port = listener.getsockname()[:2]
             print(f"emceepee is serving on http://{host}:{port}/mcp", file=sys.stderr, flush=True)
-            await stop.wait()
+            async with watching(hub, sources.read, configuration):
+                await stop.wait()
             # The links take their time to close, so they begin while the connections drain.
             hub.close()
         await _closed(hub)
         tasks.cancel_scope.cancel()
 
 
-async def _stdio(servers: Sequence[ServerConfig]) -> None:
-    hub = Hub(servers)
+async def _stdio(sources: Sources, configuration: Configuration) -> None:
+    # Nothing is kept unless that is asked for: two clients may each start one of us.
+    hub = _hub(configuration, _store(configuration.settings.data or MEMORY))
     stop = anyio.Event()
     with claimed_stdio() as (stdin, stdout):
         async with anyio.create_task_group() as tasks:
             await tasks.start(hub.run)
-            tasks.start_soon(_stop_on_signal, stop)
+            await tasks.start(_stop_on_signal, stop)
             async with anyio.create_task_group() as serving:
                 serving.start_soon(_cancel_when, stop, serving)
-                await StdioFront(hub, stdin, stdout).run()
+                async with watching(hub, sources.read, configuration):
+                    await StdioFront(hub, stdin, stdout, max_line_bytes=configuration.settings.max_body_bytes).run()
                 serving.cancel_scope.cancel()
             hub.close()
             await _closed(hub)
             tasks.cancel_scope.cancel()
+
+
+def _store(data: str) -> Store:
+    return MemoryStore() if data == MEMORY else SqliteStore(Path(data).expanduser())
+
+
+def _hub(configuration: Configuration, store: Store, telemetry: Telemetry | None = None) -> Hub:
+    servers = list(configuration.servers)
+    if configuration.settings.demo and not any(server.name == DEMO.name for server in servers):
+        servers.append(DEMO)
+    return Hub(servers, settings=configuration.settings.hub, store=store, telemetry=telemetry)
 
 
 async def _closed(hub: Hub) -> None:
@@ -83,7 +112,8 @@ async def _cancel_when(stop: anyio.Event, tasks: anyio.abc.TaskGroup) -> None:
     tasks.cancel_scope.cancel()
 
 
-async def _stop_on_signal(stop: anyio.Event) -> None:
+async def _stop_on_signal(stop: anyio.Event, *, task_status: anyio.abc.TaskStatus[None]) -> None:
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        task_status.started()
         async for _ in signals:
             stop.set()

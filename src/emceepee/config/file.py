@@ -1,0 +1,156 @@
+"""The settings file: our own TOML, or the `mcpServers` JSON that every client has, with or without settings beside it.
+
+TOML is ours alone, so a key that is not known is a mistake. JSON may belong to another client: what it has besides is
+none of our business, unless one of our settings shows that the file is meant for us.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from pydantic import ValidationError
+
+from emceepee.config.problems import WrongSettings, did_you_mean, printable
+from emceepee.config.servers import ServerConfig, problems_of
+from emceepee.config.settings import SETTING_NAMES, Layer, layer
+from emceepee.errors import SettingsError
+
+__all__ = ["FileSettings", "load_servers", "read_file"]
+
+Format: TypeAlias = Literal["TOML", "JSON"]
+JsonObject: TypeAlias = dict[str, Any]
+
+SERVER_TABLES: Mapping[Format, tuple[str, ...]] = {"TOML": ("servers", "mcpServers"), "JSON": ("mcpServers",)}
+"""Where the servers are."""
+
+_SERVER_KEYS = (*ServerConfig.model_fields, "type", "httpUrl", "serverUrl", "disabled")
+
+_EXAMPLE = 'expected {"mcpServers": {"name": {"command": …} or {"url": …}}}'
+
+
+@dataclass(frozen=True, slots=True)
+class FileSettings:
+    layer: Layer
+    servers: tuple[ServerConfig, ...]
+
+
+def load_servers(path: Path) -> list[ServerConfig]:
+    """The servers of a settings file; entries that say `"disabled": true` are left out.
+
+    Raises:
+        SettingsError: the file cannot be read, or something in it is wrong; it names the key.
+    """
+    return list(read_file(path).servers)
+
+
+def read_file(path: Path) -> FileSettings:
+    """
+    Raises:
+        WrongSettings: the file cannot be read, or something in it is wrong.
+    """
+    text = _text_of(path)
+    kind = _format_of(path, text)
+    document = _parsed(path, kind, text)
+    problems: list[SettingsError] = []
+    servers = _servers(path, kind, document, problems)
+    try:
+        found = layer(
+            _settings_of(kind, document), lambda name: f"{path}: {name}", strict=True, others=SERVER_TABLES[kind]
+        )
+    except WrongSettings as error:
+        raise WrongSettings([*error.problems, *problems]) from None
+    if problems:
+        # As everywhere here: a traceback shows the context, and what that quotes.
+        raise WrongSettings(problems) from None
+    return FileSettings(found, servers)
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise WrongSettings([SettingsError(str(path), f"cannot be read: {error.strerror}")]) from None
+    except UnicodeDecodeError as error:
+        raise WrongSettings([SettingsError(str(path), f"is not UTF-8: {error.reason}")]) from None
+
+
+def _format_of(path: Path, text: str) -> Format:
+    match path.suffix.lower():
+        case ".toml":
+            return "TOML"
+        case ".json":
+            return "JSON"
+        case _:
+            return "JSON" if text.lstrip().startswith("{") else "TOML"
+
+
+def _parsed(path: Path, kind: Format, text: str) -> JsonObject:
+    try:
+        document = tomllib.loads(text) if kind == "TOML" else json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise WrongSettings([SettingsError(str(path), f"is not {kind}: {error}")]) from None
+    is_for_us = kind == "TOML" or (isinstance(document, dict) and any(_is_ours(key) for key in document))
+    if not is_for_us:
+        raise WrongSettings([SettingsError(f"{path}: mcpServers", _EXAMPLE)])
+    return dict(document)
+
+
+def _is_ours(key: str) -> bool:
+    return key in SERVER_TABLES["JSON"] or key in SETTING_NAMES
+
+
+def _settings_of(kind: Format, document: JsonObject) -> JsonObject:
+    values = {
+        key: value for key, value in document.items() if key not in SERVER_TABLES[kind] and not key.startswith("$")
+    }
+    return values if kind == "TOML" or any(key in SETTING_NAMES for key in values) else {}
+
+
+def _servers(path: Path, kind: Format, document: JsonObject, problems: list[SettingsError]) -> tuple[ServerConfig, ...]:
+    found: dict[str, ServerConfig] = {}
+    for table in SERVER_TABLES[kind]:
+        entries = document.get(table, {})
+        if not isinstance(entries, dict):
+            expected = "expected a table [servers.NAME] for each server" if kind == "TOML" else _EXAMPLE
+            problems.append(SettingsError(f"{path}: {table}", expected))
+            continue
+        for name, entry in entries.items():
+            key = f"{path}: {table}.{printable(name)}"
+            try:
+                server = _server(key, kind, name, entry)
+                if name in found:
+                    raise SettingsError(key, "expected a name that is not among the servers already")
+            except SettingsError as error:
+                problems.append(error)
+                continue
+            if server is not None:
+                found[name] = server
+    return tuple(found.values())
+
+
+def _server(key: str, kind: Format, name: str, entry: object) -> ServerConfig | None:
+    if not isinstance(entry, dict):
+        raise SettingsError(key, 'expected an object with a "command" or a "url"')
+    if kind == "TOML":
+        _refuse_strangers(key, entry)
+    if entry.get("disabled") is True:
+        return None
+    try:
+        return ServerConfig.model_validate({**entry, "name": name})
+    except ValidationError as error:
+        raise SettingsError(key, "; ".join(problems_of(error))) from None
+
+
+def _refuse_strangers(key: str, entry: Mapping[str, object]) -> None:
+    for stranger in entry:
+        if stranger in SETTING_NAMES:
+            # In TOML everything below a table's head belongs to that table.
+            raise SettingsError(f"{key}.{stranger}", "expected above the first [table], where the hub's settings are")
+        if stranger not in _SERVER_KEYS:
+            meant = did_you_mean(stranger, _SERVER_KEYS)
+            raise SettingsError(f"{key}.{printable(stranger)}", f"there is no such key of a server{meant}")

@@ -1,0 +1,105 @@
+"""How to reach a server: one entry of the `mcpServers` that every client has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, TypeAlias
+from urllib.parse import urlsplit, urlunsplit
+
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+__all__ = ["ServerConfig", "TransportChoice", "problems_of"]
+
+TransportChoice: TypeAlias = Literal["auto", "http", "sse", "stdio"]
+EraChoice: TypeAlias = Literal["auto", "handshake", "modern"]
+
+_TRANSPORT_WORDS: Mapping[str, TransportChoice] = {
+    "streamable-http": "http",
+    "streamable_http": "http",
+    "streamablehttp": "http",
+}
+"""What other clients call our `http`."""
+
+
+class ServerConfig(BaseModel):
+    """How to reach one server.
+
+    Headers, environment, and user info and query of the URL are secrets: they are in no `repr`, and in no `public()`.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
+
+    name: str = Field(min_length=1, max_length=100)
+    url: str | None = Field(default=None, validation_alias=AliasChoices("url", "httpUrl", "serverUrl"))
+    command: str | None = Field(default=None, min_length=1)
+    args: tuple[str, ...] = ()
+    env: dict[str, str] = Field(default_factory=dict, repr=False)
+    cwd: str | None = None
+    headers: dict[str, str] = Field(default_factory=dict, repr=False)
+    transport: TransportChoice = Field(default="auto", validation_alias=AliasChoices("transport", "type"))
+    era: EraChoice = "auto"
+
+    @field_validator("name")
+    @classmethod
+    def _printable(cls, name: str) -> str:
+        if not name.isprintable() or name != name.strip():
+            raise ValueError("expected printable characters, without blanks around them")
+        return name
+
+    @field_validator("url")
+    @classmethod
+    def _http_url(cls, url: str | None) -> str | None:
+        if url is not None and not _has_http_host(url):
+            raise ValueError("expected a URL that begins with http:// or https:// and a host")
+        return url
+
+    @field_validator("transport", mode="before")
+    @classmethod
+    def _known_word(cls, word: object) -> object:
+        return _TRANSPORT_WORDS.get(word.lower(), word.lower()) if isinstance(word, str) else word
+
+    @model_validator(mode="after")
+    def _one_way_to_reach_it(self) -> ServerConfig:
+        if (self.url is None) == (self.command is None):
+            raise ValueError("expected either a url, or a command with its args")
+        if self.transport == "stdio" and self.command is None:
+            raise ValueError("transport stdio needs a command")
+        if self.transport in ("http", "sse") and self.url is None:
+            raise ValueError(f"transport {self.transport} needs a url")
+        return self
+
+    @property
+    def is_program(self) -> bool:
+        return self.command is not None
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        for key, value in super().__repr_args__():
+            yield key, _without_secrets(value) if key == "url" and value is not None else value
+
+    def public(self) -> dict[str, Any]:
+        """What may be shown of it: no header, no environment, no user info and no query in the URL."""
+        if self.url is not None:
+            return {"name": self.name, "url": _without_secrets(self.url)}
+        return {"name": self.name, "command": " ".join((self.command or "", *self.args))}
+
+
+def _has_http_host(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+def _without_secrets(url: str) -> str:
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+def problems_of(error: ValidationError) -> list[str]:
+    """What is wrong, one line each, with the key in front and never the value: it may be a secret."""
+    return [
+        f"{'.'.join(str(part) for part in problem['loc'])}: {text}" if problem["loc"] else text
+        for problem in error.errors(include_url=False, include_input=False)
+        for text in [problem["msg"].removeprefix("Value error, ")]
+    ]

@@ -1,0 +1,29 @@
+"""What inner code receives of the settings, and the defaults of all of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from emceepee.core.backoff import Backoff
+from emceepee.core.state import SessionLimits
+
+__all__ = ["HttpSettings", "HubSettings"]
+
+
+@dataclass(frozen=True, slots=True)
+class HubSettings:
+    limits: SessionLimits = field(default_factory=SessionLimits)
+    max_sessions: int = 1000
+    session_idle_ms: int = 1_800_000
+    default_timeout_ms: int = 120_000
+    backoff: Backoff = field(default_factory=Backoff)
+
+
+@dataclass(frozen=True, slots=True)
+class HttpSettings:
+    host: str = "127.0.0.1"
+    port: int = 8080
+    allow_spawn: bool = False
+    """Whether a client may have programs started with `add_server`."""
+    max_body_bytes: int = 4 * 1024 * 1024
+    keepalive_seconds: float = 15.0
