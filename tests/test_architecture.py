@@ -19,15 +19,16 @@ MAY_IMPORT: dict[str, set[str]] = {
     "timekeeper": {"clock", "core"},
     "config": {*SMALL, "core"},
     "core": SMALL - {"timekeeper"},
+    "store": SMALL,
     "wire": SMALL,
     "client": {*SMALL, "core", "wire"},
-    "hub": {*SMALL, "config", "core", "client"},
+    "hub": {*SMALL, "config", "core", "client", "store"},
     "observe": {*SMALL, "config", "core", "hub"},
     "tools": {*SMALL, "config", "core", "client", "hub"},
     "front": {*SMALL, "config", "core", "hub", "tools", "observe"},
     "demo": set(),
-    "cli": {*SMALL, "config", "core", "client", "hub", "observe", "tools", "front", "demo"},
-    "testing": {*SMALL, "config", "core", "wire", "client", "hub", "tools"},
+    "cli": {*SMALL, "config", "core", "store", "client", "hub", "observe", "tools", "front", "demo"},
+    "testing": {*SMALL, "config", "core", "store", "wire", "client", "hub", "tools"},
 }
 SDK_AT_THE_EDGE = {"wire", "front", "demo"}
 

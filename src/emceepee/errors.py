@@ -1,7 +1,8 @@
 """Every error that this project raises on purpose, under one root.
 
     EmceepeeError
-    ├── SettingsError            a setting, flag or configuration file is wrong
+    ├── SettingsError            a setting, flag or configuration file is wrong (`config.WrongSettings`: several)
+    ├── StoreError               what should survive a restart cannot be kept there (in `emceepee.store`)
     ├── WireError
     │   ├── ConnectFailed        no connection could be made
     │   ├── ConnectionLost       a connection that was there is gone

@@ -7,12 +7,13 @@ is not its business: that repeats messages, this never repeats an event.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal, Protocol, TypeAlias
 
 from emceepee.clock import Clock, isoformat
+from emceepee.core.journal import Journal
 from emceepee.ids import IdFactory
 
 __all__ = ["Delivery", "Emit", "Event", "EventLog", "EventType"]
@@ -85,8 +86,10 @@ class EventLog:
         ids: IdFactory,
         *,
         limit: int = 1000,
+        journal: Journal | None = None,
         on_warning: Callable[[str, Mapping[str, Any]], None] = lambda _name, _facts: None,
     ) -> None:
+        self._journal = journal or Journal()
         self._clock = clock
         self._ids = ids
         self._limit = limit
@@ -127,6 +130,7 @@ class EventLog:
         self._count += 1
         self._kept.append(event)
         self._number_of[event.id] = self._count
+        self._journal.save_event(event)
         self._warn_when_nearly_full()
         waiters, self._waiters = self._waiters, {}
         for wake in waiters.values():
@@ -136,9 +140,7 @@ class EventLog:
     def read_new(self) -> Delivery:
         """The events that nobody has been told of, which are delivered by this."""
         events = self._newest(self.undelivered)
-        lost, self._lost = self._lost, 0
-        self._delivered = self._count
-        return Delivery(events, lost)
+        return self._deliver(events)
 
     def read_after(self, event_id: str) -> Delivery:
         """The events after `event_id`, whatever was delivered before; the delivery cursor never moves back."""
@@ -147,7 +149,19 @@ class EventLog:
             self._on_warning("event_cursor_not_found", {"last_event_id": event_id, "kept": len(self._kept)})
             number = self._count - len(self._kept)
         events = self._newest(self._count - number)
+        return self._deliver(events)
+
+    def restore(self, events: Iterable[Event]) -> None:
+        """Put back what was undelivered before a restart."""
+        for event in events:
+            self._count += 1
+            self._kept.append(event)
+            self._number_of[event.id] = self._count
+
+    def _deliver(self, events: tuple[Event, ...]) -> Delivery:
         lost, self._lost = self._lost, 0
+        if self.has_news and self._kept:
+            self._journal.forget_events(self._kept[-1].id)
         self._delivered = self._count
         return Delivery(events, lost)
 
@@ -174,7 +188,9 @@ class EventLog:
         first_kept = self._count - len(self._kept)
         undelivered = max(0, first_kept + count - max(self._delivered, first_kept))
         for _ in range(count):
-            del self._number_of[self._kept.popleft().id]
+            evicted = self._kept.popleft()
+            del self._number_of[evicted.id]
+        self._journal.forget_events(evicted.id)
         self._lost += undelivered
         self._warned = False
         self._on_warning("event_store_eviction", {"evicted_count": count, "undelivered": undelivered})

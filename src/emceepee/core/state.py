@@ -10,6 +10,7 @@ from emceepee.clock import Clock
 from emceepee.core.buffers import ServerBuffers
 from emceepee.core.deadlines import DeadlineQueue
 from emceepee.core.events import EventLog
+from emceepee.core.journal import Journal
 from emceepee.core.questions import QuestionTable
 from emceepee.core.tasks import TaskLimits, TaskTable
 from emceepee.core.timers import Timer
@@ -38,13 +39,16 @@ class SessionState:
         deadlines: DeadlineQueue[Timer] | None = None,
         *,
         ids: IdFactory | None = None,
+        journal: Journal | None = None,
         on_warning: Callable[[str, Mapping[str, Any]], None] = lambda _name, _facts: None,
     ) -> None:
         ids = ids or secure_ids(clock)
         self.deadlines: DeadlineQueue[Timer] = DeadlineQueue() if deadlines is None else deadlines
-        self.events = EventLog(clock, MonotonicIds(clock), limit=limits.max_events, on_warning=on_warning)
+        self.events = EventLog(
+            clock, MonotonicIds(clock), limit=limits.max_events, journal=journal, on_warning=on_warning
+        )
         self.buffers = ServerBuffers(clock, max_notifications=limits.max_notifications, max_logs=limits.max_logs)
-        self.tasks = TaskTable(clock, ids, self.deadlines, self.events.append, limits.tasks)
+        self.tasks = TaskTable(clock, ids, self.deadlines, self.events.append, limits.tasks, journal=journal)
         self.questions = QuestionTable(
             clock, ids, self.deadlines, self.events.append, timeout_ms=limits.question_timeout_ms
         )

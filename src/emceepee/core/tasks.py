@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 from emceepee.clock import Clock, isoformat
 from emceepee.core.deadlines import DeadlineQueue
 from emceepee.core.events import Emit, EventType
+from emceepee.core.journal import Journal
 from emceepee.core.timers import Timer
 from emceepee.errors import ImpossibleTransition, TaskNotFound
 from emceepee.ids import IdFactory
@@ -94,8 +95,16 @@ class TaskTable:
     """The tasks of one session, with their TTL and retention in the session's deadline queue."""
 
     def __init__(
-        self, clock: Clock, ids: IdFactory, deadlines: DeadlineQueue[Timer], emit: Emit, limits: TaskLimits
+        self,
+        clock: Clock,
+        ids: IdFactory,
+        deadlines: DeadlineQueue[Timer],
+        emit: Emit,
+        limits: TaskLimits,
+        *,
+        journal: Journal | None = None,
     ) -> None:
+        self._journal = journal or Journal()
         self._clock = clock
         self._ids = ids
         self._deadlines = deadlines
@@ -162,6 +171,7 @@ class TaskTable:
         self._tasks[task.task_id] = task
         self._live[task.task_id] = None
         self._deadlines.set(Timer("task_ttl", task.task_id), self._clock.monotonic() + task.ttl_ms / 1000)
+        self._journal.save_task(task)
         self._emit("task_created", server, {"task_id": task.task_id, "tool": tool, "ttl_ms": task.ttl_ms})
         return task
 
@@ -195,7 +205,9 @@ class TaskTable:
         task = self.get(task_id)
         if task.is_terminal:
             raise ImpossibleTransition(f"task {task_id}", task.status, "native")
-        return self._replace(task, origin="native", server_task_id=server_task_id, poll_interval_ms=poll_interval_ms)
+        task = self._replace(task, origin="native", server_task_id=server_task_id, poll_interval_ms=poll_interval_ms)
+        self._journal.save_task(task)
+        return task
 
     def finish(
         self,
@@ -210,6 +222,7 @@ class TaskTable:
         if status not in TRANSITIONS[task.status]:
             raise ImpossibleTransition(f"task {task_id}", task.status, status)
         task = self._replace(task, status=status, result=result, error=error, status_message=None)
+        self._journal.save_task(task)
         del self._live[task_id]
         self._paused.pop(task_id, None)
         self._deadlines.discard(Timer("task_ttl", task_id))
@@ -255,6 +268,17 @@ class TaskTable:
             raise ImpossibleTransition(f"task {task_id}", task.status, "forgotten")
         self._deadlines.discard(Timer("task_retention", task_id))
         del self._tasks[task_id]
+        self._journal.forget_task(task_id)
+
+    def restore(self, task: Task) -> None:
+        """Put back a task from before a restart, with what is left of its time."""
+        self._tasks[task.task_id] = task
+        age = self._clock.now() - (task.last_updated_at if task.is_terminal else task.created_at)
+        span_ms = self.limits.retention_ms if task.is_terminal else task.ttl_ms
+        timer = Timer("task_retention" if task.is_terminal else "task_ttl", task.task_id)
+        self._deadlines.set(timer, self._clock.monotonic() + max(0.0, span_ms / 1000 - age))
+        if not task.is_terminal:
+            self._live[task.task_id] = None
 
     def _replace(self, task: Task, **changes: Any) -> Task:
         task = replace(task, last_updated_at=self._clock.now(), **changes)

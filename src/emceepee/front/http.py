@@ -6,7 +6,7 @@ stands for each `Mcp-Session-Id`; the hub's session behind it outlives every sin
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeAlias
 
 import anyio
@@ -22,7 +22,7 @@ from emceepee.errors import PeerError, SessionClosed
 from emceepee.front.endpoint import Endpoint
 from emceepee.front.exchange import PING, SSE_HEADERS, Exchange, send_body, send_json
 from emceepee.front.jsonrpc import Notification, Request, error_message, parse, result_message
-from emceepee.front.served import ServedRequest, hang_up_of
+from emceepee.front.served import ServedRequest, cancelled
 from emceepee.hub import Hub, Session
 from emceepee.hub.hub import TooManySessions
 from emceepee.observe import CONTENT_TYPE, Metrics
@@ -51,10 +51,9 @@ class ClientSession:
         self.session = session
         self.served: dict[str | int, ServedRequest] = {}
 
-    def cancel(self, params: object) -> None:
+    def cancel(self, params: Mapping[str, Any]) -> None:
         """`notifications/cancelled`; one for a request that was answered already is ignored."""
-        if isinstance(params, dict) and (served := self.served.get(params.get("requestId", ""))) is not None:
-            served.end(hang_up_of(params.get("reason")))
+        cancelled(self.served, params)
 
 
 class HttpFront:
@@ -155,8 +154,7 @@ class HttpFront:
         except PeerError as error:
             await send_json(send, error_message(request.id, error), 400)
             return
-        self._sessions[session.id] = ClientSession(session)
-        session.on_closed(lambda: self._sessions.pop(session.id, None))
+        self._admit(session)
         header = ((b"mcp-session-id", session.id.encode()),)
         await send_json(send, result_message(request.id, result), 200, header)
 
@@ -165,8 +163,16 @@ class HttpFront:
         if session_id is None:
             raise BadRequest(400, PeerError(INVALID_REQUEST, "Missing Mcp-Session-Id: initialize first"))
         client = self._sessions.get(session_id)
+        if client is None and (session := self._hub.sessions.get(session_id)) is not None:
+            # It was opened before a restart, and its client has come back.
+            client = self._admit(session)
         if client is None or client.session.is_closing:
             raise BadRequest(404, SESSION_NOT_FOUND)
+        return client
+
+    def _admit(self, session: Session) -> ClientSession:
+        client = self._sessions[session.id] = ClientSession(session)
+        session.on_closed(lambda: self._sessions.pop(session.id, None))
         return client
 
     def _forget(self, client: ClientSession) -> None:

@@ -11,7 +11,7 @@ import anyio
 from emceepee.core.progress import ProgressRelay
 from emceepee.tools import HangUp
 
-__all__ = ["ServedRequest", "hang_up_of"]
+__all__ = ["ServedRequest", "cancelled", "hang_up_of"]
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -59,6 +59,13 @@ class ServedRequest:
     def _send_progress(self, params: JsonObject) -> None:
         params = {"progressToken": self._token, **params}
         self._post({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})
+
+
+def cancelled(served: Mapping[str | int, ServedRequest], params: Mapping[str, Any]) -> None:
+    """`notifications/cancelled`; one for a request that was answered already, or never was one, is ignored."""
+    request_id = params.get("requestId")
+    if isinstance(request_id, str | int) and (request := served.get(request_id)) is not None:
+        request.end(hang_up_of(params.get("reason")))
 
 
 def _progress_token(params: Mapping[str, Any] | None) -> str | int | None:

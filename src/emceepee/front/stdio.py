@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, BinaryIO, TypeAlias, TypeVar
 
@@ -21,7 +21,7 @@ from mcp_types import INVALID_REQUEST
 from emceepee.errors import PeerError
 from emceepee.front.endpoint import Endpoint
 from emceepee.front.jsonrpc import Notification, Request, error_message, parse, result_message
-from emceepee.front.served import ServedRequest, hang_up_of
+from emceepee.front.served import ServedRequest, cancelled
 from emceepee.hub import Hub, Session
 
 __all__ = ["StdioFront", "claimed_stdio"]
@@ -31,9 +31,6 @@ T = TypeVar("T")
 
 MAX_UNSENT = 1000
 """Lines that wait for a slow reader; beyond that the tools wait with them."""
-
-MAX_LINE_BYTES = 4 * 1024 * 1024
-"""As for an HTTP request body."""
 
 
 @contextmanager
@@ -54,7 +51,16 @@ def claimed_stdio() -> Iterator[tuple[BinaryIO, BinaryIO]]:
 class StdioFront:
     """Serves the client at the other end of two pipes until it closes its end."""
 
-    def __init__(self, hub: Hub, stdin: BinaryIO, stdout: BinaryIO, *, keepalive: float = 15.0) -> None:
+    def __init__(
+        self,
+        hub: Hub,
+        stdin: BinaryIO,
+        stdout: BinaryIO,
+        *,
+        keepalive: float = 15.0,
+        max_line_bytes: int = 4 * 1024 * 1024,
+    ) -> None:
+        self._max_line_bytes = max_line_bytes
         self._hub = hub
         self._stdin = stdin
         self._stdout = stdout
@@ -63,6 +69,7 @@ class StdioFront:
         self._endpoint = Endpoint(hub, may_spawn=True)
         self._served: dict[str | int, ServedRequest] = {}
         self._session: Session | None = None
+        self._in_use = ExitStack()
         self._outbox, self._outbox_reader = anyio.create_memory_object_stream[JsonObject](MAX_UNSENT)
 
     async def run(self) -> None:
@@ -82,8 +89,8 @@ class StdioFront:
         if not line.strip():
             return
         try:
-            if len(line) > MAX_LINE_BYTES:
-                raise PeerError(INVALID_REQUEST, f"The message is longer than {MAX_LINE_BYTES} bytes")
+            if len(line) > self._max_line_bytes:
+                raise PeerError(INVALID_REQUEST, f"The message is longer than {self._max_line_bytes} bytes")
             message = parse(line)
         except PeerError as error:
             await self._outbox.send(error_message(None, error))
@@ -91,17 +98,16 @@ class StdioFront:
         if isinstance(message, Request):
             await self._take_request(message, requests)
         elif isinstance(message, Notification) and message.method == "notifications/cancelled":
-            self._cancel(message)
-
-    def _cancel(self, notification: Notification) -> None:
-        if (served := self._served.get(notification.params.get("requestId", ""))) is not None:
-            served.end(hang_up_of(notification.params.get("reason")))
+            cancelled(self._served, message.params)
 
     async def _take_request(self, request: Request, requests: anyio.abc.TaskGroup) -> None:
         try:
             if request.method == "initialize":
                 result = self._endpoint.initialize(request.params)
-                self._session = self._session or await self._hub.open_session()
+                if self._session is None:
+                    self._session = await self._hub.open_session()
+                    # A client at the other end of a pipe is there, however long it says nothing.
+                    self._in_use.enter_context(self._session.in_use())
                 await self._outbox.send(result_message(request.id, result))
                 return
             if self._session is None and request.method == "ping":
@@ -143,7 +149,7 @@ class StdioFront:
             return  # Progress for a client that does not read.
 
     async def _read_line(self) -> bytes:
-        return await _in_thread(partial(self._stdin.readline, MAX_LINE_BYTES + 1))
+        return await _in_thread(partial(self._stdin.readline, self._max_line_bytes + 1))
 
     async def _write(self) -> None:
         async for message in self._outbox_reader:

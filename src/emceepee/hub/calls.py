@@ -30,7 +30,7 @@ from emceepee.errors import (
 from emceepee.hub.call import Call, OnProgress, Promotion
 from emceepee.hub.link import Link
 from emceepee.hub.telemetry import CallOutcome, Telemetry
-from emceepee.hub.work import Work
+from emceepee.hub.work import ToolCall, Work
 
 __all__ = ["CallRunner"]
 
@@ -110,6 +110,20 @@ class CallRunner:
         self._live[call.number] = call
         self._state.deadlines.set(call.timer, call.started + timeout_ms / 1000)
         log.debug("tool_execution_start", server=call.server, tool=work.tool, has_args=bool(work.args))
+        self._tasks.start_soon(self._run, call)
+        return call
+
+    def take_up(self, link: Link, task: Task, server_task_id: str) -> Call:
+        """Go on with a native task from before a restart: its server is asked about it."""
+        work = ToolCall(task.tool, task.args)
+        call = Call(next(self._numbers), link, work, ttl_ms=task.ttl_ms, started=self._clock.monotonic(), news=self)
+        call.task_id = task.task_id
+        call.server_task = call.resumption.server_task = RemoteTask(
+            server_task_id, "working", None, None, task.poll_interval_ms, {}
+        )
+        call.turned.set()
+        self._live[call.number] = call
+        self._by_task[task.task_id] = call
         self._tasks.start_soon(self._run, call)
         return call
 

@@ -13,12 +13,14 @@ from emceepee.clock import Clock, SystemClock
 from emceepee.concurrency import task_group
 from emceepee.config import HubSettings, ServerConfig
 from emceepee.errors import EmceepeeError, SessionClosed
+from emceepee.hub.journal import Memories, forget_server, recall, save_server, save_session
 from emceepee.hub.link import target_of
 from emceepee.hub.registry import ServerRegistry
 from emceepee.hub.session import Session
 from emceepee.hub.shared import Shared
 from emceepee.hub.telemetry import Telemetry
 from emceepee.ids import secure_ids
+from emceepee.store import MemoryStore, Store
 
 __all__ = ["Hub", "TooManySessions"]
 
@@ -42,12 +44,14 @@ class Hub:
         clock: Clock | None = None,
         find_target: Callable[[ServerConfig], Target] = target_of,
         telemetry: Telemetry | None = None,
+        store: Store | None = None,
     ) -> None:
         self.clock = clock or SystemClock()
         self.settings = settings or HubSettings()
         self.registry = ServerRegistry(servers)
         self.telemetry = telemetry or Telemetry()
-        self._shared = Shared(self.registry, self.settings, self.clock, find_target, self.telemetry)
+        self.store = store or MemoryStore()
+        self._shared = Shared(self.registry, self.settings, self.clock, find_target, self.telemetry, self.store)
         self.sessions: dict[str, Session] = {}
         self._ids = secure_ids(self.clock)
         self._opening = 0
@@ -57,13 +61,18 @@ class Hub:
         self._tasks: anyio.abc.TaskGroup
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Be there until `close`, then end all sessions side by side."""
-        async with task_group() as self._tasks:
+        """Be there until `close`, then end all sessions side by side; what the store keeps of them is left in it.
+
+        Raises:
+            StoreError: the store cannot be used.
+        """
+        async with self.store.opened(), task_group() as self._tasks:
+            await self._restore(recall(await self.store.load()))
             task_status.started()
             await self._closing.wait()
             log.info("registry_shutdown_start", server_count=len(self.registry), session_count=len(self.sessions))
             for session in tuple(self.sessions.values()):
-                session.close()
+                session.suspend()
         log.info("registry_shutdown_complete")
         self.closed.set()
 
@@ -80,19 +89,35 @@ class Hub:
         if len(self.sessions) + self._opening >= self.settings.max_sessions:
             raise TooManySessions(self.settings.max_sessions)
         session = Session(self._ids(), self._shared)
+        save_session(self.store, session.id, self.clock.now())
+        await self._open(session)
+        return session
+
+    async def _open(self, session: Session) -> None:
         self._opening += 1
         try:
             await self._tasks.start(self._run_session, session)
         finally:
             self._opening -= 1
-        return session
+
+    async def _restore(self, memories: Memories) -> None:
+        """Be who we were before a restart, as far as that was written down."""
+        for config in memories.servers:
+            if config.name not in self.registry:
+                self.registry.put(config)
+        for session_id, memory in memories.sessions.items():
+            await self._open(Session(session_id, self._shared, memory))
+        if memories.sessions:
+            log.info("sessions_restored", count=len(memories.sessions))
 
     async def put_server(self, config: ServerConfig, by: Session | None = None) -> None:
         """Add or update a server; the sessions other than `by` are told, and connect to it as well."""
         before = self.registry.put(config)
         if before == config:
             return
-        for session in tuple(self.sessions.values()):
+        if by is not None:
+            save_server(self.store, config)
+        for session in self._open_sessions():
             if before is not None:
                 await session.drop_link(config.name, "Server updated")
             if session is not by:
@@ -105,10 +130,14 @@ class Hub:
             ServerNotFound: there is none of that name.
         """
         self.registry.remove(name)
-        for session in tuple(self.sessions.values()):
+        forget_server(self.store, name)
+        for session in self._open_sessions():
             await session.drop_link(name, "Server removed")
             session.state.buffers.forget(name)
             session.announce("server_removed", name)
+
+    def _open_sessions(self) -> list[Session]:
+        return [session for session in self.sessions.values() if not session.is_closing]
 
     async def _run_session(self, session: Session, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         try:

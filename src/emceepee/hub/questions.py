@@ -114,7 +114,8 @@ class QuestionDesk:
 
     async def expire(self, request_id: str) -> None:
         """Nobody answered in time: the server gets an error."""
-        question = self._waiting[request_id]
+        if (question := self._waiting.get(request_id)) is None:
+            return
         record = self._state.questions.get(request_id, question.kind)
         log.warning(f"{question.kind}_timeout", request_id=request_id, server=record.server)
         self._take(record, "expired", "nobody answered in time")

@@ -22,6 +22,7 @@ from emceepee.core.timers import Timer
 from emceepee.errors import PeerError, ServerDisconnected, SessionClosed, WireError
 from emceepee.hub.call import Call
 from emceepee.hub.calls import CallRunner
+from emceepee.hub.journal import SessionMemories, StoreJournal
 from emceepee.hub.link import Link
 from emceepee.hub.questions import QuestionDesk
 from emceepee.hub.shared import Shared
@@ -31,6 +32,9 @@ __all__ = ["Session"]
 
 log = get_logger(__name__)
 
+DURABLE_TRIES = 3
+"""How often we wait for writes before a response; under a flood of events it could be for ever."""
+
 _QUIET_METHODS = frozenset({"notifications/initialized", "notifications/subscriptions/acknowledged"})
 """Notifications that only the connection itself needs."""
 
@@ -38,19 +42,26 @@ _QUIET_METHODS = frozenset({"notifications/initialized", "notifications/subscrip
 class Session:
     """Run by the hub: `run` opens it, `close` ends it. Implements `LinkSink`."""
 
-    def __init__(self, session_id: str, shared: Shared) -> None:
+    def __init__(self, session_id: str, shared: Shared, memories: SessionMemories | None = None) -> None:
         self.id = session_id
         self.clock = shared.clock
         self.settings = shared.settings
         self.registry = shared.registry
         self._shared = shared
+        self._memories = memories or SessionMemories()
+        self._journal = StoreJournal(shared.store, session_id)
         self._time: Timekeeper[Timer] = Timekeeper(self.clock, self._fire)
         self.state = SessionState(
-            self.clock, self.settings.limits, self._time.deadlines, on_warning=self._on_event_warning
+            self.clock,
+            self.settings.limits,
+            self._time.deadlines,
+            journal=self._journal,
+            on_warning=self._on_event_warning,
         )
         self.links: dict[str, Link] = {}
         self.closed = anyio.Event()
         self._closing = anyio.Event()
+        self._is_suspended = False
         self._tasks: anyio.abc.TaskGroup
         self.calls: CallRunner
         self.questions: QuestionDesk
@@ -85,9 +96,12 @@ class Session:
                 on_open()
                 for config in self.registry:
                     self.link(config.name).start()
+                self._recall(self._memories)
                 task_status.started()
                 try:
                     await self._closing.wait()
+                    if not self._is_suspended:
+                        self._journal.erase()
                     await self.questions.reject_all("The session was closed")
                     self.calls.fail_all(SessionClosed())
                     for wait in self._waits:
@@ -105,7 +119,33 @@ class Session:
         self._close_listeners.append(listener)
 
     def close(self) -> None:
+        """End for good: nothing of it is kept."""
         self._closing.set()
+
+    def suspend(self) -> None:
+        """End with the hub: what is in the store stays there, for the next one."""
+        self._is_suspended = True
+        self._journal.stop()
+        self._closing.set()
+
+    async def durable(self) -> None:
+        """Wait until what has happened so far is written down: before that, nobody may hear of it."""
+        for _ in range(DURABLE_TRIES):
+            if self._shared.store.is_settled:
+                return
+            await self._shared.store.sync()
+
+    def _recall(self, memories: SessionMemories) -> None:
+        """Put back what is known from before a restart; calls that nobody can ask about any more have failed."""
+        self.state.events.restore(memories.events)
+        for task in memories.tasks:
+            self.state.tasks.restore(task)
+            if task.is_terminal:
+                continue
+            if task.server_task_id is not None and task.server in self.registry:
+                self.calls.take_up(self.link(task.server), task, task.server_task_id)
+            else:
+                self.state.tasks.finish(task.task_id, "failed", error="the hub restarted")
 
     @property
     def is_closing(self) -> bool:

@@ -10,6 +10,7 @@ from emceepee.clock import Clock
 from emceepee.config import HubSettings, ServerConfig
 from emceepee.hub.registry import ServerRegistry
 from emceepee.hub.telemetry import Telemetry
+from emceepee.store import Store
 
 __all__ = ["Shared"]
 
@@ -22,3 +23,4 @@ class Shared:
     find_target: Callable[[ServerConfig], Target]
     """How to reach a server; tests put servers in memory there."""
     telemetry: Telemetry
+    store: Store

@@ -14,6 +14,7 @@ from emceepee.concurrency import task_group
 from emceepee.config import HubSettings, ServerConfig
 from emceepee.hub import Hub, Session, Telemetry
 from emceepee.hub.link import target_of
+from emceepee.store import Store
 from emceepee.testing.clock import FakeClock
 from emceepee.testing.server import ScriptedServer
 from emceepee.tools import Caller, HangUp, ToolBox
@@ -120,6 +121,7 @@ async def running_hub(
     clock: Clock | None = None,
     settings: HubSettings | None = None,
     telemetry: Telemetry | None = None,
+    store: Store | None = None,
 ) -> AsyncIterator[RunningHub]:
     """A hub for the body, with servers in memory behind it: those `configured`, and others to be added by name."""
     clock = clock or FakeClock()
@@ -130,7 +132,7 @@ async def running_hub(
         server = reachable.get(config.name)
         return target_of(config) if server is None else server.transport()
 
-    hub = Hub(configs, settings=settings, clock=clock, find_target=find_target, telemetry=telemetry)
+    hub = Hub(configs, settings=settings, clock=clock, find_target=find_target, telemetry=telemetry, store=store)
     async with task_group() as tasks:
         await tasks.start(hub.run)
         try:

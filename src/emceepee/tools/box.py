@@ -35,6 +35,7 @@ class ToolBox:
         except Exception:
             log.exception("tool_crashed", tool=name)
             reply = error_reply(ToolError("The hub failed.", "Its log has the details."))
+        await caller.session.durable()
         return complete(reply, caller.session.state)
 
     async def _run(self, caller: Caller, name: str, arguments: object) -> Reply:

@@ -40,6 +40,7 @@ async def respond_with(
         session.calls.promote(call, "timeout")
     try:
         await call.turned.wait()
+        await session.durable()
     except anyio.get_cancelled_exc_class():
         if caller.hung_up() == "cancelled":
             session.calls.cancel(call)

@@ -1,0 +1,97 @@
+"""A session's records in the store, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, TypeAlias
+
+from emceepee.config import ServerConfig
+from emceepee.core.events import Event
+from emceepee.core.journal import Journal
+from emceepee.core.tasks import Task
+from emceepee.store import Key, Store
+
+__all__ = ["Memories", "SessionMemories", "StoreJournal", "forget_server", "recall", "save_server", "save_session"]
+
+JsonObject: TypeAlias = dict[str, Any]
+
+NOBODY = ""
+"""The owner of what belongs to no session."""
+
+
+class StoreJournal(Journal):
+    """Writes a session down; after `stop` it writes no more, so that a hub that ends changes nothing that is kept."""
+
+    def __init__(self, store: Store, session_id: str) -> None:
+        self._store = store
+        self._session_id = session_id
+        self._is_stopped = False
+
+    def stop(self) -> None:
+        self._is_stopped = True
+
+    def erase(self) -> None:
+        """The session is over."""
+        self.stop()
+        self._store.delete_owner(self._session_id)
+
+    def save_task(self, task: Task) -> None:
+        if not self._is_stopped:
+            self._store.put(Key("task", self._session_id, task.task_id), asdict(task))
+
+    def forget_task(self, task_id: str) -> None:
+        if not self._is_stopped:
+            self._store.delete(Key("task", self._session_id, task_id))
+
+    def save_event(self, event: Event) -> None:
+        if not self._is_stopped:
+            self._store.put(Key("event", self._session_id, event.id), asdict(event))
+
+    def forget_events(self, last_event_id: str) -> None:
+        if not self._is_stopped:
+            self._store.delete_up_to(Key("event", self._session_id, last_event_id))
+
+
+@dataclass(slots=True)
+class SessionMemories:
+    """What is left of a session from before a restart."""
+
+    tasks: list[Task] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Memories:
+    servers: list[ServerConfig] = field(default_factory=list)
+    sessions: dict[str, SessionMemories] = field(default_factory=dict)
+
+
+def save_session(store: Store, session_id: str, created_at: float) -> None:
+    store.put(Key("session", session_id, session_id), {"created_at": created_at})
+
+
+def save_server(store: Store, config: ServerConfig) -> None:
+    store.put(Key("server", NOBODY, config.name), config.model_dump(mode="json"))
+
+
+def forget_server(store: Store, name: str) -> None:
+    store.delete(Key("server", NOBODY, name))
+
+
+def recall(records: Mapping[Key, JsonObject]) -> Memories:
+    """What the records say; tasks and events without a session are nobody's, and left out."""
+    memories = Memories()
+    for key, value in records.items():
+        if key.kind == "session":
+            memories.sessions[key.owner] = SessionMemories()
+        elif key.kind == "server":
+            memories.servers.append(ServerConfig.model_validate(value))
+    for key, value in sorted(records.items()):
+        if (session := memories.sessions.get(key.owner)) is None:
+            continue
+        if key.kind == "task":
+            session.tasks.append(Task(**value))
+        elif key.kind == "event":
+            session.events.append(Event(**value))
+    return memories

@@ -1,0 +1,155 @@
+"""What a restarted hub still knows."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from emceepee.store import MemoryStore, SqliteStore, Store
+from emceepee.testing import FakeClock, HubClient, RunningHub, ScriptedServer, running_hub, settle
+from tests.interaction.gates import Gate, ask_name, echo
+from tests.interaction.test_links import TaskServer
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    return MemoryStore() if request.param == "memory" else SqliteStore(tmp_path)
+
+
+@asynccontextmanager
+async def restarted(
+    server: ScriptedServer, store: Store, clock: FakeClock, session_id: str
+) -> AsyncIterator[tuple[RunningHub, HubClient]]:
+    """The hub after a restart, and the client that comes back with its session id."""
+    async with running_hub({"demo": server}, clock=clock, store=store) as running:
+        await settle()
+        yield running, HubClient(running.hub, running.hub.sessions[session_id])
+
+
+async def test_a_finished_result_and_its_undelivered_event_are_there_after_a_restart(
+    clock: FakeClock, store: Store
+) -> None:
+    gate, server = Gate(), ScriptedServer()
+    server.tools = {"slow": gate}
+    async with running_hub({"demo": server}, clock=clock, store=store) as running:
+        client = await running.client()
+        await client.call("list_tools")
+        task = (await client.execute("demo", "slow", timeout_ms=0)).task
+        gate.opened.set()
+        await settle()
+    async with restarted(server, store, clock, client.session.id) as (_, again):
+        result = await again.call("get_task_result", task_id=task["task_id"])
+        assert result.texts[0] == "done"
+        assert "task_completed" in result.event_types
+
+
+async def test_a_delivered_event_is_not_told_again(clock: FakeClock, store: Store) -> None:
+    server = ScriptedServer({"echo": echo})
+    async with running_hub({"demo": server}, clock=clock, store=store) as running:
+        client = await running.client()
+        await client.call("list_tools")
+        told = (await client.call("list_servers")).events
+    async with restarted(server, store, clock, client.session.id) as (_, again):
+        events = (await again.call("await_activity")).json["events"][0]["events"]
+        assert [event["type"] for event in events] == ["server_connected"]
+        assert events[0]["id"] not in [event["id"] for event in told]
+
+
+async def test_a_promoted_call_in_flight_has_failed_and_says_why(clock: FakeClock, store: Store) -> None:
+    server = ScriptedServer({"slow": Gate()})
+    async with running_hub({"demo": server}, clock=clock, store=store) as running:
+        client = await running.client()
+        task = (await client.execute("demo", "slow", timeout_ms=0)).task
+    async with restarted(server, store, clock, client.session.id) as (_, again):
+        failed = await again.call("get_task_result", task_id=task["task_id"])
+        assert failed.error_code == "TASK_FAILED"
+        assert "the hub restarted" in failed.texts[0]
+        assert failed.event_types.count("task_failed") == 1
+
+
+async def test_a_native_task_in_flight_is_taken_up_again(clock: FakeClock, store: Store) -> None:
+    server = TaskServer()
+    async with running_hub({"demo": server}, clock=clock, store=store) as running:
+        client = await running.client()
+        await client.call("list_tools")
+        task = (await client.execute("demo", "job", timeout_ms=0)).task
+        await settle()
+    async with restarted(server, store, clock, client.session.id) as (_, again):
+        assert (await again.call("get_task", task_id=task["task_id"])).json["task"]["status"] == "working"
+        server.finished.set()
+        assert (await again.call("get_task_result", task_id=task["task_id"])).texts[0] == "native"
+
+
+async def test_servers_that_clients_added_come_back(clock: FakeClock, store: Store) -> None:
+    extra = {"extra": ScriptedServer({"echo": echo})}
+    async with running_hub({}, servers=extra, clock=clock, store=store) as running:
+        client = await running.client()
+        await client.call("add_server", name="extra", url="http://extra.invalid/mcp", headers={"x": "y"})
+    async with running_hub({}, servers=extra, clock=clock, store=store) as running:
+        client = await running.client()
+        assert (await client.execute("extra", "echo", {"text": "still here"})).texts[0] == "still here"
+        assert running.hub.registry.get("extra").headers == {"x": "y"}
+        await client.call("remove_server", name="extra")
+    async with running_hub({}, servers=extra, clock=clock, store=store) as running:
+        assert len(running.hub.registry) == 0
+
+
+async def test_a_session_that_was_closed_leaves_nothing_behind(clock: FakeClock, store: Store) -> None:
+    server = ScriptedServer({"slow": Gate()})
+    async with running_hub({"demo": server}, clock=clock, store=store) as running:
+        client = await running.client()
+        await client.execute("demo", "slow", timeout_ms=0)
+        client.session.close()
+        await client.session.closed.wait()
+    async with running_hub({"demo": server}, clock=clock, store=store) as running:
+        assert running.hub.sessions == {}
+    async with store.opened():
+        assert await store.load() == {}
+
+
+async def test_a_fast_call_writes_nothing(clock: FakeClock) -> None:
+    class Counting(MemoryStore):
+        puts = 0
+
+        def put(self, key: object, value: object) -> None:
+            self.puts += 1
+            super().put(key, value)  # type: ignore[arg-type]
+
+    counting = Counting()
+    async with running_hub({"demo": ScriptedServer({"echo": echo})}, clock=clock, store=counting) as running:
+        client = await running.client()
+        await client.call("list_tools")
+        before = counting.puts
+        for n in range(10):
+            await client.execute("demo", "echo", {"text": str(n)})
+        assert counting.puts == before
+
+
+async def test_an_open_question_of_a_blocking_server_is_reported_lost_with_its_task(
+    clock: FakeClock, store: Store
+) -> None:
+    server = ScriptedServer({"ask": ask_name})
+    async with running_hub({"demo": server}, clock=clock, store=store) as running:
+        client = await running.client()
+        task = (await client.execute("demo", "ask")).task
+    async with restarted(server, store, clock, client.session.id) as (_, again):
+        assert (await again.call("get_elicitations")).json == {"elicitations": []}
+        assert (await again.call("get_task_result", task_id=task["task_id"])).error_code == "TASK_FAILED"
+
+
+async def test_time_goes_on_while_the_hub_is_down(clock: FakeClock, store: Store) -> None:
+    gate, server = Gate(), ScriptedServer()
+    server.tools = {"slow": gate}
+    async with running_hub({"demo": server}, clock=clock, store=store) as running:
+        client = await running.client()
+        task = (await client.execute("demo", "slow", timeout_ms=0)).task
+        gate.opened.set()
+        await settle()
+    await clock.advance(301)
+    async with restarted(server, store, clock, client.session.id) as (_, again):
+        assert (await again.call("get_task", task_id=task["task_id"])).error_code == "TASK_NOT_FOUND"
