@@ -20,6 +20,7 @@ from emceepee.hub.answers import (
     sampling_result,
 )
 from tests.core.clockwork import EXAMPLES, START
+from tests.requirements import requirement
 
 BOOKING = {
     "type": "object",
@@ -66,6 +67,7 @@ def test_content_that_fits_its_schema_is_passed_on_untouched(content: dict[str, 
     assert elicitation_result(form(BOOKING), "accept", content) == {"action": "accept", "content": content}
 
 
+@requirement("T000-content-checked")
 @pytest.mark.parametrize(
     ("content", "keys"),
     [
@@ -140,6 +142,7 @@ def test_every_action_has_the_state_that_a_question_can_end_in() -> None:
 # URL mode
 
 
+@requirement("T000-url-mode")
 @pytest.mark.parametrize("content", [None, {}])
 def test_a_url_question_is_accepted_without_content(content: dict[str, Any] | None) -> None:
     question = elicitation(mode="url", message="Sign in", url="https://example.com/login", elicitationId="e1")

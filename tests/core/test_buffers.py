@@ -8,6 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from emceepee.core.buffers import LOG_LEVELS, LogEntry, LogLevel, LogSource, Notification, ServerBuffers
 from tests.core.clockwork import START, STATEFUL, HandClock
+from tests.requirements import requirement
 
 SERVERS = ("a", "b")
 SOURCES: tuple[LogSource, ...] = ("protocol", "stderr")
@@ -56,6 +57,7 @@ def test_an_entry_that_is_not_well_formed_counts_as_info(buffers: ServerBuffers,
     assert buffers.logs() == [LogEntry("demo", START, "stderr", "info", None, None)]
 
 
+@requirement("T001-buffer-read", "P001-unit-buffers")
 def test_reading_empties_and_peeking_does_not(buffers: ServerBuffers) -> None:
     buffers.add_notification("demo", "one", {})
     say(buffers, "one")
@@ -64,6 +66,7 @@ def test_reading_empties_and_peeking_does_not(buffers: ServerBuffers) -> None:
     assert (buffers.notifications(), buffers.logs()) == ([], [])
 
 
+@requirement("T001-buffer-per-server", "P001-unit-buffers")
 def test_a_full_buffer_drops_its_oldest_and_leaves_other_servers_alone(buffers: ServerBuffers) -> None:
     say(buffers, "kept", server="quiet")
     say(buffers, *range(7), server="chatty")
@@ -97,6 +100,7 @@ def test_entries_come_in_the_order_they_arrived_even_if_the_wall_clock_steps_bac
     assert [entry.data for entry in buffers.logs(limit=1)] == ["second"]
 
 
+@requirement("T001-buffer-filters")
 def test_a_level_means_at_least(buffers: ServerBuffers) -> None:
     for level in ("debug", "warning", "error", "emergency"):
         say(buffers, level, level=level)
@@ -116,6 +120,7 @@ def test_equal_entries_are_taken_one_by_one(buffers: ServerBuffers) -> None:
     assert [len(buffers.logs(limit=1)) for _ in range(4)] == [1, 1, 1, 0]
 
 
+@requirement("T001-buffer-filters")
 def test_a_source_or_a_server_takes_only_its_own(buffers: ServerBuffers) -> None:
     for server in SERVERS:
         for source in SOURCES:

@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from emceepee.core.events import Delivery, Event, EventLog
 from tests.core.clockwork import START, STATEFUL, HandClock, numbered
+from tests.requirements import requirement
 
 Warnings = list[tuple[str, Mapping[str, Any]]]
 
@@ -34,6 +35,7 @@ def small_log(limit: int) -> tuple[EventLog, Warnings]:
     return EventLog(HandClock(), numbered("event"), limit=limit, on_warning=on_warning), warnings
 
 
+@requirement("T001-event-shape")
 def test_an_event_is_recorded_with_its_id_and_its_time(log: EventLog, clock: HandClock) -> None:
     clock.elapsed = 12.5
     event = log.append("task_completed", "demo", {"task_id": "task-1", "tool": "book"})
@@ -53,6 +55,7 @@ def test_a_new_log_has_nothing_to_tell(log: EventLog) -> None:
     assert log.has_after("event-1") is False
 
 
+@requirement("T001-event-once", "T001-event-order")
 def test_new_events_are_told_once_oldest_first(log: EventLog) -> None:
     first = tell(log, "a", "b", "c")
     assert log.read_new() == Delivery(tuple(first))
@@ -68,6 +71,7 @@ def test_what_was_told_is_no_news_any_more(log: EventLog) -> None:
     assert (log.has_news, log.undelivered, len(log), log.last_event_id) == (False, 0, 2, "event-2")
 
 
+@requirement("P001-unit-events-kept")
 def test_a_cursor_is_answered_from_there_whatever_was_told_before(log: EventLog) -> None:
     a, b, c = tell(log, "a", "b", "c")
     log.read_new()
@@ -83,6 +87,7 @@ def test_reading_after_a_cursor_tells_the_news_with_it(log: EventLog) -> None:
     assert (log.has_news, log.read_new()) == (False, Delivery(()))
 
 
+@requirement("T001-await-cursor")
 def test_an_old_cursor_never_moves_delivery_back(log: EventLog) -> None:
     a, *_ = tell(log, "a", "b", "c")
     log.read_new()
@@ -102,6 +107,7 @@ def test_the_newest_event_as_cursor_has_nothing_after_it(log: EventLog) -> None:
     assert (log.has_after(last.id), log.read_after(last.id)) == (False, Delivery(()))
 
 
+@requirement("T001-await-unknown-cursor")
 def test_an_unknown_cursor_gives_all_that_is_kept_with_a_warning() -> None:
     log, warnings = small_log(1000)
     events = tell(log, "a", "b")
@@ -121,6 +127,7 @@ def test_an_evicted_cursor_is_an_unknown_one() -> None:
     assert warnings[-1] == ("event_cursor_not_found", {"last_event_id": "event-1", "kept": 10})
 
 
+@requirement("T001-event-eviction", "P001-unit-events-eviction")
 def test_a_full_log_drops_its_oldest_tenth() -> None:
     log, _ = small_log(50)
     events = tell(log, *map(str, range(51)))
@@ -152,6 +159,7 @@ def test_only_the_untold_part_of_what_is_dropped_counts_as_lost() -> None:
     assert log.read_new().lost == 1
 
 
+@requirement("T001-events-lost")
 def test_losses_are_told_once_and_add_up_over_evictions() -> None:
     log, _ = small_log(10)
     tell(log, *map(str, range(25)))
@@ -166,6 +174,7 @@ def test_losses_are_told_to_a_reader_with_a_cursor_too() -> None:
     assert log.read_new() == Delivery(())
 
 
+@requirement("T001-event-warning")
 def test_the_owner_is_warned_once_from_four_fifths_on() -> None:
     log, warnings = small_log(10)
     tell(log, *"abcdefg")
@@ -174,6 +183,7 @@ def test_the_owner_is_warned_once_from_four_fifths_on() -> None:
     assert warnings == [("event_store_approaching_limit", {"count": 8, "limit": 10})]
 
 
+@requirement("T001-event-waiters", "P001-unit-events-wait")
 def test_all_waiters_wake_on_one_event_and_the_first_reader_gets_it(log: EventLog) -> None:
     woken: list[tuple[str, Event]] = []
     log.add_waiter(lambda event: woken.append(("first", event)))

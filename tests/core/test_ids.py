@@ -12,8 +12,10 @@ from ulid import ULID
 
 from emceepee.ids import MonotonicIds, secure_ids
 from tests.core.clockwork import EXAMPLES, START, HandClock
+from tests.requirements import requirement
 
 
+@requirement("T000-ids")
 def test_a_secure_id_is_a_ulid_of_its_millisecond(clock: HandClock) -> None:
     clock.elapsed = 0.25
     new_id = secure_ids(clock)()
@@ -21,6 +23,7 @@ def test_a_secure_id_is_a_ulid_of_its_millisecond(clock: HandClock) -> None:
     assert ULID.from_str(new_id).milliseconds == int(START * 1000) + 250
 
 
+@requirement("T000-ids")
 def test_secure_ids_of_one_millisecond_have_fresh_randomness_each(clock: HandClock) -> None:
     new_id = secure_ids(clock)
     random_parts = sorted(int.from_bytes(ULID.from_str(new_id()).bytes[6:]) for _ in range(200))
@@ -29,6 +32,7 @@ def test_secure_ids_of_one_millisecond_have_fresh_randomness_each(clock: HandClo
     assert min(gaps) > 2**32
 
 
+@requirement("T000-ids")
 def test_secure_ids_of_later_milliseconds_sort_later(clock: HandClock) -> None:
     new_id = secure_ids(clock)
     made = []
@@ -38,6 +42,7 @@ def test_secure_ids_of_later_milliseconds_sort_later(clock: HandClock) -> None:
     assert made == sorted(made)
 
 
+@requirement("T001-event-ids")
 def test_event_ids_of_one_millisecond_sort_in_the_order_they_were_made(clock: HandClock) -> None:
     new_id = MonotonicIds(clock)
     made = [new_id() for _ in range(1000)]
@@ -64,6 +69,7 @@ def test_counting_up_from_the_highest_randomness_does_not_overflow(
     assert {len(event_id) for event_id in made} == {26}
 
 
+@requirement("T001-event-ids")
 @EXAMPLES
 @given(steps=st.lists(st.floats(-10, 10), min_size=1, max_size=50))
 def test_event_ids_grow_strictly_even_if_the_wall_clock_steps_back(steps: list[float]) -> None:

@@ -25,6 +25,7 @@ from emceepee.core.questions import (
 from emceepee.core.timers import Timer
 from emceepee.errors import ImpossibleTransition, RequestNotFound
 from tests.core.clockwork import START, STATEFUL, HandClock, Recorder, numbered
+from tests.requirements import requirement
 
 KINDS: tuple[QuestionKind, ...] = get_args(QuestionKind)
 STATES: tuple[QuestionState, ...] = get_args(QuestionState)
@@ -60,6 +61,7 @@ def told_of(kind: QuestionKind, state: QuestionState) -> EventType | None:
     return "question_withdrawn" if state == "withdrawn" else None
 
 
+@requirement("T001-question-told", "T001-event-question-data", "P001-unit-questions-timeout")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_question_is_parked_told_and_timed(desk: Desk, kind: QuestionKind) -> None:
     desk.clock.elapsed = 5.0
@@ -106,6 +108,12 @@ def test_the_timeout_is_reckoned_in_time_that_cannot_step_back(desk: Desk) -> No
     assert desk.deadlines.pop_due(60) == [Timer("question", question.request_id)]
 
 
+@requirement(
+    "T001-question-timers",
+    "P001-unit-questions-respond",
+    "P001-unit-questions-reject",
+    "P001-unit-questions-timers",
+)
 @pytest.mark.parametrize(("kind", "state"), ENDS)
 def test_a_settled_question_is_off_the_list_and_leaves_no_timer(
     desk: Desk, kind: QuestionKind, state: QuestionState
@@ -119,6 +127,7 @@ def test_a_settled_question_is_off_the_list_and_leaves_no_timer(
     assert desk.emit.told == ([] if event is None else [(event, "demo", told)])
 
 
+@requirement("T001-event-question-data")
 @pytest.mark.parametrize("state", ["rejected", "expired", "withdrawn"])
 def test_a_question_that_nobody_answered_is_told_with_its_state_where_there_is_no_other_reason(
     desk: Desk, state: QuestionState
@@ -128,6 +137,7 @@ def test_a_question_that_nobody_answered_is_told_with_its_state_where_there_is_n
     assert desk.emit.told[-1][2] == {"request_id": question.request_id, "reason": state}
 
 
+@requirement("T000-question-states")
 @pytest.mark.parametrize(("kind", "state"), NO_ENDS)
 def test_a_question_does_not_end_in_a_state_of_the_other_kind(
     desk: Desk, kind: QuestionKind, state: QuestionState
@@ -140,6 +150,7 @@ def test_a_question_does_not_end_in_a_state_of_the_other_kind(
     assert (desk.table.pending(), len(desk.deadlines), desk.emit.told) == ([question], 1, [])
 
 
+@requirement("T000-question-once")
 @pytest.mark.parametrize(("kind", "state"), ENDS)
 def test_an_answer_after_the_end_is_refused_and_told_what_became_of_the_question(
     desk: Desk, kind: QuestionKind, state: QuestionState
@@ -221,6 +232,7 @@ def test_a_settled_question_cannot_be_given_to_a_task(desk: Desk) -> None:
         desk.table.assign(question.request_id, "task-1")
 
 
+@requirement("T000-question-states")
 def test_every_end_of_each_kind_is_in_the_transition_table() -> None:
     lost = {"rejected", "expired", "withdrawn"}
     assert set(TRANSITIONS) == set(KINDS)
@@ -228,6 +240,7 @@ def test_every_end_of_each_kind_is_in_the_transition_table() -> None:
     assert TRANSITIONS["sampling"] == lost | {"completed"}
 
 
+@requirement("T000-question-belongs")
 @pytest.mark.parametrize(
     ("exact", "in_flight", "expected"),
     [

@@ -14,6 +14,7 @@ from emceepee.core.tasks import TERMINAL, TRANSITIONS, FinalStatus, Task, TaskLi
 from emceepee.core.timers import Timer
 from emceepee.errors import ImpossibleTransition, TaskNotFound
 from tests.core.clockwork import START, STATEFUL, HandClock, Recorder, numbered
+from tests.requirements import requirement
 
 LIMITS = TaskLimits(default_ttl_ms=300_000, max_ttl_ms=1_800_000, retention_ms=60_000)
 FINAL: tuple[FinalStatus, ...] = get_args(FinalStatus)
@@ -51,6 +52,7 @@ def retention(task: Task) -> Timer:
 # Beginning
 
 
+@requirement("T001-event-task-data")
 def test_a_new_task_is_working_and_told(desk: Desk) -> None:
     task = desk.table.create("demo", "book", {"guests": 2}, progress={"progress": 1}, status_message="asked")
     assert task == Task(
@@ -70,6 +72,7 @@ def test_a_new_task_is_working_and_told(desk: Desk) -> None:
     assert (desk.table.get("task-1"), desk.table.live(), len(desk.table)) == (task, [task], 1)
 
 
+@requirement("T000-task-fields")
 def test_a_task_reads_the_same_everywhere_and_keeps_the_servers_own_id_to_itself(desk: Desk) -> None:
     task = replace(desk.task(), server_task_id="the server's", poll_interval_ms=500)
     assert task.as_json() == {
@@ -86,6 +89,7 @@ def test_a_task_reads_the_same_everywhere_and_keeps_the_servers_own_id_to_itself
     }
 
 
+@requirement("T000-ttl", "P001-unit-tasks-ttl")
 @pytest.mark.parametrize(
     ("wished", "given"), [(None, 300_000), (1, 1), (0, 0), (1_800_000, 1_800_000), (1_800_001, 1_800_000)]
 )
@@ -101,6 +105,7 @@ def test_a_default_above_the_cap_is_capped_too() -> None:
 # Ending
 
 
+@requirement("T001-event-task-data", "P001-unit-tasks-transitions")
 @pytest.mark.parametrize(
     ("status", "facts", "told"),
     [
@@ -123,11 +128,13 @@ def test_a_finished_task_holds_its_outcome_and_is_told(
     assert (desk.table.live(), desk.table.live_count) == ([], 0)
 
 
+@requirement("T000-task-completed")
 def test_an_iserror_result_is_a_completed_task(desk: Desk) -> None:
     result = {"content": [{"type": "text", "text": "no table free"}], "isError": True}
     assert desk.finished("completed", result=result).result == result
 
 
+@requirement("T000-task-states", "P000-unit-transitions", "P001-unit-tasks-transitions")
 @pytest.mark.parametrize("second", FINAL)
 @pytest.mark.parametrize("first", FINAL)
 def test_a_terminal_task_never_changes(desk: Desk, first: FinalStatus, second: FinalStatus) -> None:
@@ -224,6 +231,7 @@ def test_news_cannot_end_a_task(desk: Desk, status: TaskStatus) -> None:
     assert desk.table.get(task.task_id) == task
 
 
+@requirement("T000-task-states")
 def test_the_transition_table_has_every_status_and_no_way_out_of_a_terminal_one() -> None:
     assert set(TRANSITIONS) == set(get_args(TaskStatus))
     assert {status for status, targets in TRANSITIONS.items() if not targets} == TERMINAL == set(FINAL)
@@ -234,6 +242,7 @@ def test_the_transition_table_has_every_status_and_no_way_out_of_a_terminal_one(
 # Finding
 
 
+@requirement("T001-task-table")
 def test_tasks_are_found_by_server_and_status_oldest_first(desk: Desk) -> None:
     one, two, three = desk.task(server="a"), desk.task(server="b"), desk.task(server="a")
     done = desk.table.finish(one.task_id, "completed")
@@ -249,6 +258,7 @@ def test_tasks_are_found_by_server_and_status_oldest_first(desk: Desk) -> None:
 # Time to live
 
 
+@requirement("T000-ttl-from-creation")
 def test_the_ttl_runs_from_creation_in_time_that_cannot_step_back(desk: Desk) -> None:
     desk.clock.elapsed = 100.0
     task = desk.task(ttl_ms=5000)
@@ -257,6 +267,7 @@ def test_the_ttl_runs_from_creation_in_time_that_cannot_step_back(desk: Desk) ->
     assert (desk.table.remaining_ttl(task.task_id), desk.deadlines.get(ttl(task))) == (2, 105)
 
 
+@requirement("T000-ttl-from-creation")
 def test_news_of_a_task_does_not_prolong_it(desk: Desk) -> None:
     task = desk.task(ttl_ms=5000)
     desk.clock.elapsed = 4.0
@@ -270,6 +281,7 @@ def test_the_remaining_ttl_is_never_negative(desk: Desk) -> None:
     assert desk.table.remaining_ttl(task.task_id) == 0
 
 
+@requirement("T000-ttl-paused")
 def test_the_ttl_stands_still_while_a_question_of_the_task_is_open(desk: Desk) -> None:
     task = desk.task(ttl_ms=5000)
     desk.clock.elapsed = 2.0
@@ -319,6 +331,7 @@ def test_pausing_a_task_that_has_ended_changes_nothing(desk: Desk) -> None:
 # Retention
 
 
+@requirement("T000-retention")
 @pytest.mark.parametrize("status", FINAL)
 def test_a_finished_task_is_kept_for_the_retention_time(desk: Desk, status: FinalStatus) -> None:
     desk.clock.elapsed = 10.0
@@ -326,6 +339,7 @@ def test_a_finished_task_is_kept_for_the_retention_time(desk: Desk, status: Fina
     assert (len(desk.deadlines), desk.deadlines.get(retention(task))) == (1, 70)
 
 
+@requirement("T001-task-timers", "P001-unit-tasks-timers")
 def test_a_forgotten_task_leaves_nothing_behind(desk: Desk) -> None:
     task = desk.finished("completed")
     desk.emit.take()

@@ -9,6 +9,7 @@ from emceepee.config import HubSettings
 from emceepee.core.state import SessionLimits
 from emceepee.testing import Answer, FakeClock, HubClient, ScriptedServer, running_hub, settle
 from tests.interaction.gates import Gate, ask_name, echo
+from tests.requirements import requirement
 
 pytestmark = pytest.mark.anyio
 
@@ -23,6 +24,7 @@ async def quiet_client(client: HubClient) -> HubClient:
     return client
 
 
+@requirement("T000-await-immediate", "P000-unit-await-immediate", "P001-int-await")
 async def test_what_is_undelivered_comes_back_at_once(clock: FakeClock) -> None:
     async with running_hub({"demo": ScriptedServer({"slow": Gate()})}, clock=clock) as running:
         client = await running.client()
@@ -32,6 +34,15 @@ async def test_what_is_undelivered_comes_back_at_once(clock: FakeClock) -> None:
         assert types_of(activity) == ["server_connected"]
 
 
+@requirement(
+    "T000-await-wake",
+    "T000-await-triggers",
+    "T000-response-await",
+    "P000-unit-await-wake",
+    "P000-int-await-task",
+    "P000-manual-responsive",
+    "P001-int-await",
+)
 async def test_an_event_wakes_the_wait_and_says_what_it_was(clock: FakeClock) -> None:
     gate = Gate()
     async with running_hub({"demo": ScriptedServer({"slow": gate})}, clock=clock) as running:
@@ -56,6 +67,7 @@ async def test_an_event_wakes_the_wait_and_says_what_it_was(clock: FakeClock) ->
         assert activity["last_event_id"] == activity["events"][0]["events"][0]["id"]
 
 
+@requirement("T000-await-timeout", "T000-await-empty", "T000-await-pending-server", "P000-int-await-timeout")
 async def test_nothing_new_is_a_timeout_with_empty_lists_and_what_is_pending(clock: FakeClock) -> None:
     async with running_hub({"demo": ScriptedServer({"slow": Gate()})}, clock=clock) as running:
         client = await quiet_client(await running.client())
@@ -74,6 +86,7 @@ async def test_nothing_new_is_a_timeout_with_empty_lists_and_what_is_pending(clo
         assert activity["pending_server"] == [{"server": "demo", "working_tasks": working}]
 
 
+@requirement("T000-await-concurrent", "P001-race-waiters")
 async def test_all_waiters_wake_and_the_first_to_answer_carries_the_event(clock: FakeClock) -> None:
     gate = Gate()
     async with running_hub({"demo": ScriptedServer({"slow": gate})}, clock=clock) as running:
@@ -96,6 +109,7 @@ async def test_all_waiters_wake_and_the_first_to_answer_carries_the_event(clock:
         assert client.session.state.events.waiters == 0
 
 
+@requirement("T000-await-disconnect")
 async def test_a_lost_server_is_a_trigger_of_its_own(clock: FakeClock) -> None:
     server = ScriptedServer()
     async with running_hub({"demo": server}, clock=clock) as running:
@@ -112,6 +126,7 @@ async def test_a_lost_server_is_a_trigger_of_its_own(clock: FakeClock) -> None:
         assert answers[0].json["triggers"][0] == {"type": "server_disconnected", "server": "demo"}
 
 
+@requirement("T001-await-cursor", "T001-await-unknown-cursor")
 async def test_a_cursor_tells_everything_after_it_again(clock: FakeClock) -> None:
     async with running_hub({"demo": ScriptedServer({"slow": Gate()})}, clock=clock) as running:
         client = await running.client()
@@ -125,6 +140,7 @@ async def test_a_cursor_tells_everything_after_it_again(clock: FakeClock) -> Non
         assert not client.session.state.events.has_news
 
 
+@requirement("T000-response-pending", "T001-event-once")
 async def test_any_response_carries_what_is_new_and_what_waits(clock: FakeClock) -> None:
     async with running_hub({"demo": ScriptedServer({"ask": ask_name})}, clock=clock) as running:
         client = await quiet_client(await running.client())
@@ -136,6 +152,7 @@ async def test_any_response_carries_what_is_new_and_what_waits(clock: FakeClock)
             assert again.pending["elicitations"] == [question]
 
 
+@requirement("T001-event-errors", "T001-event-any-response")
 async def test_an_error_costs_the_client_none_of_its_events(clock: FakeClock) -> None:
     async with running_hub({"demo": ScriptedServer()}, clock=clock) as running:
         client = await running.client()
@@ -144,6 +161,7 @@ async def test_an_error_costs_the_client_none_of_its_events(clock: FakeClock) ->
         assert (failed.error_code, failed.event_types) == ("TASK_NOT_FOUND", ["server_connected"])
 
 
+@requirement("T001-events-lost")
 async def test_evicted_events_are_counted_beside_those_that_are_left(clock: FakeClock) -> None:
     settings = HubSettings(limits=SessionLimits(max_events=10))
     server = ScriptedServer()
@@ -159,6 +177,7 @@ async def test_evicted_events_are_counted_beside_those_that_are_left(clock: Fake
         assert "events_lost" not in (await client.call("await_activity", timeout_ms=0)).json
 
 
+@requirement("T001-events-lost", "P001-race-eviction")
 async def test_eviction_under_a_waiting_client_does_not_lose_count(clock: FakeClock) -> None:
     settings = HubSettings(limits=SessionLimits(max_events=10))
     server = ScriptedServer()
@@ -180,6 +199,7 @@ async def test_eviction_under_a_waiting_client_does_not_lose_count(clock: FakeCl
         assert answers[0].json["events_lost"] + len(told) == 25
 
 
+@requirement("T000-sec-isolation", "T001-event-session", "T001-session-own-links", "P001-int-isolation")
 async def test_two_clients_hear_only_of_their_own(clock: FakeClock) -> None:
     gate = Gate()
     async with running_hub({"demo": ScriptedServer({"slow": gate, "echo": echo, "ask": ask_name})}, clock=clock) as hub:

@@ -11,10 +11,12 @@ from emceepee.core.tasks import TaskLimits
 from emceepee.hub import ToolCall
 from emceepee.testing import FakeClock, ScriptedCall, ScriptedServer, form, running_hub, settle, text_result
 from tests.interaction.gates import Gate, echo
+from tests.requirements import requirement
 
 pytestmark = pytest.mark.anyio
 
 
+@requirement("T000-fast-call-no-task", "T000-response-bare", "P000-int-within-timeout", "P001-int-timeout")
 async def test_a_fast_call_returns_the_servers_result_and_leaves_no_task(clock: FakeClock) -> None:
     async with running_hub({"demo": ScriptedServer({"echo": echo})}, clock=clock) as running:
         client = await running.client()
@@ -24,6 +26,7 @@ async def test_a_fast_call_returns_the_servers_result_and_leaves_no_task(clock: 
         assert (await client.call("list_tasks", include_completed=True)).json == {"tasks": []}
 
 
+@requirement("T000-response-verbatim")
 async def test_a_result_passes_through_with_fields_that_nobody_knows(clock: FakeClock) -> None:
     strange = {
         "content": [{"type": "text", "text": "x", "x-block": 1}, {"type": "hologram", "data": [None]}],
@@ -42,6 +45,15 @@ async def test_a_result_passes_through_with_fields_that_nobody_knows(clock: Fake
         assert (await client.execute("demo", "odd")).raw == strange
 
 
+@requirement(
+    "T000-promote-timeout",
+    "T000-call-goes-on",
+    "T000-get-task-result",
+    "P000-unit-timeout",
+    "P000-unit-promotion",
+    "P000-int-exceeds-timeout",
+    "P001-int-timeout",
+)
 async def test_a_call_that_outlives_its_timeout_becomes_a_task_whose_result_is_kept(clock: FakeClock) -> None:
     gate = Gate()
     async with running_hub({"demo": ScriptedServer({"slow": gate})}, clock=clock) as running:
@@ -66,6 +78,7 @@ async def test_a_call_that_outlives_its_timeout_becomes_a_task_whose_result_is_k
         assert result.event_types == ["task_completed"]
 
 
+@requirement("T000-timeout-zero")
 async def test_timeout_zero_promotes_at_once(clock: FakeClock) -> None:
     gate = Gate()
     async with running_hub({"demo": ScriptedServer({"slow": gate})}, clock=clock) as running:
@@ -76,6 +89,13 @@ async def test_timeout_zero_promotes_at_once(clock: FakeClock) -> None:
         assert (await client.call("get_task_result", task_id=answer.task["task_id"])).texts[0] == "done"
 
 
+@requirement(
+    "T000-promote-question",
+    "T000-question-belongs",
+    "T000-answer-unblocks",
+    "P000-int-elicitation",
+    "P000-int-unblocks",
+)
 @pytest.mark.parametrize("modern", [False, True])
 async def test_a_question_of_the_only_call_promotes_it_at_once(clock: FakeClock, modern: bool) -> None:
     async def ask(call: ScriptedCall) -> str:
@@ -98,6 +118,7 @@ async def test_a_question_of_the_only_call_promotes_it_at_once(clock: FakeClock,
         assert result.texts[0] == "hello Ada"
 
 
+@requirement("T000-several-rounds", "T000-get-elicitations")
 async def test_two_questions_of_one_call_are_answered_in_turn(clock: FakeClock) -> None:
     async def ask(call: ScriptedCall) -> str:
         first = await call.elicit(form("First?", a="string"))
@@ -117,6 +138,7 @@ async def test_two_questions_of_one_call_are_answered_in_turn(clock: FakeClock) 
         assert (await client.call("get_task_result", task_id=task["task_id"])).texts[0] == "a b"
 
 
+@requirement("T000-question-belongs", "T000-concurrent-calls")
 async def test_a_question_among_several_calls_promotes_none_of_them(clock: FakeClock) -> None:
     gate = Gate()
 
@@ -143,6 +165,7 @@ async def test_a_question_among_several_calls_promotes_none_of_them(clock: FakeC
         assert results == {"slow": "done", "ask": "decline"}
 
 
+@requirement("T000-concurrent-calls", "P000-int-concurrent", "P001-int-concurrent")
 async def test_concurrent_answers_each_reach_their_own_call(clock: FakeClock) -> None:
     async def ask(call: ScriptedCall) -> str:
         answer = await call.elicit(form(f"Name of {call.arguments['n']}?", name="string"))
@@ -174,6 +197,7 @@ async def test_concurrent_answers_each_reach_their_own_call(clock: FakeClock) ->
         assert {result for result in results if "=" in result} == {f"{n}=answer {n}" for n in range(3)}
 
 
+@requirement("T000-progress")
 async def test_progress_reaches_the_client_while_it_waits_and_the_task_afterwards(clock: FakeClock) -> None:
     gate = Gate()
 
@@ -200,6 +224,7 @@ async def test_progress_reaches_the_client_while_it_waits_and_the_task_afterward
         assert client.progress == [(1.0, 3.0, "one")]
 
 
+@requirement("T000-client-returns")
 @pytest.mark.parametrize("hang_up", ["gone", "timed_out"])
 async def test_a_client_that_stops_waiting_finds_its_call_as_a_task(clock: FakeClock, hang_up: str) -> None:
     gate = Gate()
@@ -219,6 +244,7 @@ async def test_a_client_that_stops_waiting_finds_its_call_as_a_task(clock: FakeC
         assert (await client.call("get_task_result", task_id=task_id)).texts == ["done"]
 
 
+@requirement("T000-client-returns")
 async def test_a_result_that_nobody_took_is_kept_as_a_task(clock: FakeClock) -> None:
     async with running_hub({"demo": ScriptedServer({"echo": echo})}, clock=clock) as running:
         client = await running.client()
@@ -246,6 +272,7 @@ async def test_a_client_that_cancels_has_its_call_cancelled_at_the_server(clock:
         assert (await client.call("list_tasks", include_completed=True)).json == {"tasks": []}
 
 
+@requirement("T000-task-cancelled", "T000-cancel-task")
 async def test_cancel_task_tells_the_server_and_a_late_result_is_dropped(clock: FakeClock) -> None:
     gate = Gate()
     server = ScriptedServer({"slow": gate})
@@ -262,6 +289,7 @@ async def test_cancel_task_tells_the_server_and_a_late_result_is_dropped(clock: 
         assert (await client.call("cancel_task", task_id=task["task_id"])).json["success"] is False
 
 
+@requirement("T000-task-expired", "T000-ttl", "T000-retention", "T000-sec-ttl", "P000-unit-ttl")
 async def test_a_task_expires_after_its_ttl_and_says_so_until_its_retention_is_over(clock: FakeClock) -> None:
     gate = Gate()
     server = ScriptedServer({"slow": gate})
@@ -280,6 +308,7 @@ async def test_a_task_expires_after_its_ttl_and_says_so_until_its_retention_is_o
         assert (await client.call("get_task", task_id=task["task_id"])).error_code == "TASK_NOT_FOUND"
 
 
+@requirement("T000-ttl-paused")
 async def test_the_ttl_stands_still_while_a_question_is_open(clock: FakeClock) -> None:
     async def ask(call: ScriptedCall) -> str:
         return str((await call.elicit(form("Name?", name="string")))["action"])
@@ -293,6 +322,7 @@ async def test_the_ttl_stands_still_while_a_question_is_open(clock: FakeClock) -
         assert (await client.call("get_task_result", task_id=answer.task["task_id"])).texts[0] == "cancel"
 
 
+@requirement("T000-max-tasks")
 async def test_more_calls_than_the_limit_are_refused_before_anything_is_sent(clock: FakeClock) -> None:
     gate = Gate()
     server = ScriptedServer({"slow": gate})
@@ -306,6 +336,13 @@ async def test_more_calls_than_the_limit_are_refused_before_anything_is_sent(clo
         assert server.received_methods().count("tools/call") == 2
 
 
+@requirement(
+    "T000-task-disconnect",
+    "T000-question-disconnect",
+    "T001-link-needed",
+    "P001-int-restart-elicitations",
+    "P001-int-restart-tasks",
+)
 async def test_a_lost_server_fails_its_calls_and_rejects_its_questions_and_the_next_call_reconnects(
     clock: FakeClock,
 ) -> None:
@@ -329,6 +366,7 @@ async def test_a_lost_server_fails_its_calls_and_rejects_its_questions_and_the_n
         assert (await client.execute("demo", "echo", {"text": "again"})).texts[0] == "again"
 
 
+@requirement("T000-question-withdrawn")
 async def test_a_question_that_the_server_takes_back_is_withdrawn(clock: FakeClock) -> None:
     gate = Gate()
 
@@ -352,6 +390,7 @@ async def test_a_question_that_the_server_takes_back_is_withdrawn(clock: FakeClo
         assert late.error_code == "REQUEST_NOT_FOUND"
 
 
+@requirement("T000-question-timeout")
 async def test_a_question_that_nobody_answers_is_an_error_for_its_server(clock: FakeClock) -> None:
     async def ask(call: ScriptedCall) -> str:
         return str(await call.elicit(form("Name?", name="string")))
@@ -365,6 +404,7 @@ async def test_a_question_that_nobody_answers_is_an_error_for_its_server(clock: 
         assert failed.event_types == ["elicitation_expired", "task_failed"]
 
 
+@requirement("T001-task-timers", "T001-question-timers")
 async def test_nothing_is_left_behind_when_everything_has_ended(clock: FakeClock) -> None:
     async def ask(call: ScriptedCall) -> str:
         return str((await call.elicit(form("Name?", name="string")))["action"])

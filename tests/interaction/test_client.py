@@ -13,6 +13,7 @@ from emceepee.client import CallRef, ClientOptions, Question, ServerConnection, 
 from emceepee.core.buffers import LogSource
 from emceepee.errors import ConnectFailed, ConnectionLost, PeerError, QuestionSettled, RequestTimedOut
 from emceepee.testing import FakeClock, ScriptedCall, ScriptedServer, form, settle, text_result
+from tests.requirements import requirement
 
 pytestmark = pytest.mark.anyio
 both_eras = pytest.mark.parametrize("modern", [False, True], ids=["handshake", "modern"])
@@ -126,6 +127,7 @@ async def test_a_question_is_answered_through_the_iterator(clock: FakeClock, mod
     assert result["content"] == text_result("Ada 36")["content"]
 
 
+@requirement("T000-sampling-reject")
 @both_eras
 async def test_a_rejected_sampling_request_is_an_error_for_its_server(clock: FakeClock, modern: bool) -> None:
     async def ask(call: ScriptedCall) -> str:

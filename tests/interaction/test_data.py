@@ -9,6 +9,7 @@ import anyio
 import pytest
 
 from emceepee.testing import Answer, FakeClock, ScriptedServer, running_hub, settle
+from tests.requirements import requirement
 
 pytestmark = pytest.mark.anyio
 
@@ -59,6 +60,7 @@ class Library(ScriptedServer):
         )
 
 
+@requirement("T001-resources", "T001-prompts", "P001-int-multi-server")
 async def test_lists_carry_the_server_of_each_entry(clock: FakeClock) -> None:
     async with running_hub({"lib": Library(), "other": ScriptedServer()}, clock=clock) as running:
         client = await running.client()
@@ -80,6 +82,7 @@ async def test_a_server_that_fails_is_missing_in_a_list_with_its_reason(clock: F
         assert [entry["server"] for entry in listed["errors"]] == ["dead"]
 
 
+@requirement("T001-resources", "T001-prompts")
 async def test_a_resource_is_read_and_a_prompt_is_filled_in(clock: FakeClock) -> None:
     async with running_hub({"lib": Library()}, clock=clock) as running:
         client = await running.client()
@@ -89,6 +92,7 @@ async def test_a_resource_is_read_and_a_prompt_is_filled_in(clock: FakeClock) ->
         assert prompt.json["messages"][0]["content"]["text"] == "{'day': 'Friday'}"
 
 
+@requirement("T001-resources")
 async def test_a_slow_read_becomes_a_task_like_a_call(clock: FakeClock) -> None:
     gate = anyio.Event()
     async with running_hub({"lib": Library(gate)}, clock=clock) as running:
@@ -110,6 +114,7 @@ async def test_a_slow_read_becomes_a_task_like_a_call(clock: FakeClock) -> None:
         assert result.json["contents"][0]["text"] == "hello"
 
 
+@requirement("T001-prompts")
 async def test_a_prompt_that_asks_back_becomes_a_task_with_a_question(clock: FakeClock) -> None:
     async with running_hub({"lib": Library(modern=True)}, clock=clock) as running:
         client = await running.client()
@@ -121,6 +126,7 @@ async def test_a_prompt_that_asks_back_becomes_a_task_with_a_question(clock: Fak
         assert result.json["messages"][0]["role"] == "user"
 
 
+@requirement("T001-subscriptions", "T001-event-notification")
 async def test_a_subscription_brings_events_until_it_is_taken_back_and_outlives_a_reconnect(clock: FakeClock) -> None:
     library = Library()
     async with running_hub({"lib": library}, clock=clock) as running:
@@ -140,6 +146,7 @@ async def test_a_subscription_brings_events_until_it_is_taken_back_and_outlives_
         assert (await client.call("unsubscribe_resource", server="lib", uri="a:1")).json["success"] is False
 
 
+@requirement("T001-buffer-notifications", "T001-buffer-read", "T001-buffer-disconnect")
 async def test_notifications_are_given_once_unless_one_only_looks(clock: FakeClock) -> None:
     library = Library()
     async with running_hub({"lib": library}, clock=clock) as running:
@@ -156,6 +163,7 @@ async def test_notifications_are_given_once_unless_one_only_looks(clock: FakeClo
         assert (await client.call("get_notifications", server="nope")).error_code == "SERVER_NOT_FOUND"
 
 
+@requirement("T001-buffer-filters", "T001-event-no-logs")
 async def test_logs_are_filtered_by_level_source_and_number_and_make_no_events(clock: FakeClock) -> None:
     library = Library()
     async with running_hub({"lib": library}, clock=clock) as running:

@@ -7,10 +7,12 @@ import pytest
 
 from emceepee.testing import FakeClock, ScriptedServer, running_hub, settle
 from tests.interaction.gates import Gate, ask_name, echo
+from tests.requirements import requirement
 
 pytestmark = pytest.mark.anyio
 
 
+@requirement("T001-add-server", "T001-server-added")
 async def test_an_added_server_is_connected_introduced_and_announced_to_the_others(clock: FakeClock) -> None:
     servers = {"demo": ScriptedServer({"echo": echo})}
     async with running_hub({}, servers=servers, clock=clock) as running:
@@ -26,6 +28,7 @@ async def test_an_added_server_is_connected_introduced_and_announced_to_the_othe
         assert (await other.execute("demo", "echo", {"text": "hi"})).texts[0] == "hi"
 
 
+@requirement("T001-add-server-unreachable", "T001-link-status")
 async def test_a_server_that_cannot_be_reached_stays_registered_and_says_why(clock: FakeClock) -> None:
     async with running_hub({}, servers={}, clock=clock) as running:
         client = await running.client()
@@ -36,6 +39,7 @@ async def test_a_server_that_cannot_be_reached_stays_registered_and_says_why(clo
         assert listed["last_error"]
 
 
+@requirement("T001-add-server-update")
 async def test_the_same_name_again_updates_the_server_and_the_same_entry_changes_nothing(clock: FakeClock) -> None:
     gate = Gate()
     servers = {"demo": ScriptedServer({"slow": gate})}
@@ -50,6 +54,7 @@ async def test_the_same_name_again_updates_the_server_and_the_same_entry_changes
         assert (await client.call("list_servers")).json["servers"][0]["url"] == "http://two.invalid/mcp"
 
 
+@requirement("T001-remove-server", "T001-server-removed")
 async def test_a_removed_server_fails_its_tasks_rejects_its_questions_and_is_told_to_all(clock: FakeClock) -> None:
     async with running_hub({"demo": ScriptedServer({"ask": ask_name, "echo": echo})}, clock=clock) as running:
         one, other = await running.client(), await running.client()
@@ -71,6 +76,7 @@ async def test_a_removed_server_fails_its_tasks_rejects_its_questions_and_is_tol
         assert (await one.call("remove_server", name="demo")).error_code == "SERVER_NOT_FOUND"
 
 
+@requirement("T001-reconnect-server")
 async def test_reconnecting_makes_a_new_connection(clock: FakeClock) -> None:
     server = ScriptedServer({"echo": echo})
     async with running_hub({"demo": server}, clock=clock) as running:
@@ -82,6 +88,7 @@ async def test_reconnecting_makes_a_new_connection(clock: FakeClock) -> None:
         assert (await client.call("reconnect_server", name="nope")).error_code == "SERVER_NOT_FOUND"
 
 
+@requirement("T001-link-shared")
 async def test_two_requests_for_a_connecting_server_share_one_attempt(clock: FakeClock) -> None:
     server = ScriptedServer({"echo": echo})
     async with running_hub({"demo": server}, clock=clock) as running:
@@ -92,6 +99,7 @@ async def test_two_requests_for_a_connecting_server_share_one_attempt(clock: Fak
         assert server.received_methods().count("initialize") == 1
 
 
+@requirement("T001-link-isolation")
 async def test_one_server_that_hangs_costs_the_others_nothing(clock: FakeClock) -> None:
     async def never(_params: object) -> dict[str, object]:
         await anyio.sleep_forever()
@@ -105,6 +113,7 @@ async def test_one_server_that_hangs_costs_the_others_nothing(clock: FakeClock) 
         assert slow.task["status"] == "working"
 
 
+@requirement("T001-list-tools")
 async def test_tools_are_listed_by_pattern_with_or_without_their_schemas(clock: FakeClock) -> None:
     definition = {"description": "Says it.", "execution": {"taskSupport": "optional"}, "x-vendor": 1}
     one = ScriptedServer({"echo": echo, "slow": Gate()}, definitions={"echo": definition})
@@ -139,6 +148,7 @@ async def test_programs_may_be_started_only_where_that_is_allowed(clock: FakeClo
         assert (await client.call("list_servers")).json == {"servers": []}
 
 
+@requirement("T001-validation")
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -159,6 +169,7 @@ async def test_wrong_arguments_are_named_and_change_nothing(clock: FakeClock, ar
         assert (await client.call("list_servers")).json == {"servers": []}
 
 
+@requirement("T000-sec-secrets")
 async def test_secrets_are_in_nothing_that_a_client_sees(clock: FakeClock) -> None:
     servers = {"demo": ScriptedServer({"echo": echo})}
     secret = "s3cr3t-value"
