@@ -30,6 +30,7 @@ from emceepee.client.resumption import Resumption
 from emceepee.client.targets import Http, Sse, Stdio, Target
 from emceepee.client.tasks import RemoteTask
 from emceepee.wire.peer import OnProgress
+from emceepee.wire.process import birth_of, kill_leftover
 
 __all__ = [
     "CallRef",
@@ -58,5 +59,7 @@ __all__ = [
     "TaskStatus",
     "TasksListed",
     "Update",
+    "birth_of",
     "connect",
+    "kill_leftover",
 ]

@@ -13,7 +13,7 @@ from emceepee.clock import Clock, SystemClock
 from emceepee.concurrency import task_group
 from emceepee.config import HubSettings, ServerConfig
 from emceepee.errors import EmceepeeError, SessionClosed
-from emceepee.hub.journal import Memories, forget_server, recall, save_server, save_session
+from emceepee.hub.journal import Memories, end_leftovers, forget_server, recall, save_server, save_session
 from emceepee.hub.link import target_of
 from emceepee.hub.registry import ServerRegistry
 from emceepee.hub.session import Session
@@ -67,7 +67,10 @@ class Hub:
             StoreError: the store cannot be used.
         """
         async with self.store.opened(), task_group() as self._tasks:
-            await self._restore(recall(await self.store.load()))
+            records = await self.store.load()
+            if count := end_leftovers(self.store, records):
+                log.warning("leftover_programs_ended", count=count)
+            await self._restore(recall(records))
             task_status.started()
             await self._closing.wait()
             log.info("registry_shutdown_start", server_count=len(self.registry), session_count=len(self.sessions))

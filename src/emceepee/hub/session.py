@@ -22,7 +22,7 @@ from emceepee.core.timers import Timer
 from emceepee.errors import PeerError, ServerDisconnected, SessionClosed, WireError
 from emceepee.hub.call import Call
 from emceepee.hub.calls import CallRunner
-from emceepee.hub.journal import SessionMemories, StoreJournal
+from emceepee.hub.journal import SessionMemories, StoreJournal, forget_process, note_process
 from emceepee.hub.link import Link
 from emceepee.hub.questions import QuestionDesk
 from emceepee.hub.shared import Shared
@@ -192,6 +192,8 @@ class Session:
 
     def on_link_connected(self, link: Link, kind: ReconnectKind | None, *, tools_changed: bool) -> None:
         log.info("server_connected", server=link.name, **link.config.public())
+        if link.life.identity is not None and link.life.identity.process_id is not None:
+            note_process(self._shared.store, link.life.identity.process_id)
         self._shared.telemetry.link_connected(link.name, again=kind is not None)
         if kind is None:
             capabilities = {} if link.server is None else dict(link.server.capabilities)
@@ -201,6 +203,8 @@ class Session:
 
     def on_link_lost(self, link: Link, reason: str) -> None:
         log.info("server_disconnected", server=link.name, reason=reason)
+        if link.life.identity is not None and link.life.identity.process_id is not None:
+            forget_process(self._shared.store, link.life.identity.process_id)
         self._shared.telemetry.link_lost(link.name)
         decisions = decide_on_loss(self.state.tasks.live(link.name), self.state.questions.pending(server=link.name))
         for task_id in decisions.kept_tasks:

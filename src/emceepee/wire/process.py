@@ -10,6 +10,7 @@ import os
 import signal
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 
 import anyio
 from anyio.abc import Process
@@ -17,7 +18,7 @@ from mcp.client.stdio import get_default_environment
 
 from emceepee.errors import ConnectFailed
 
-__all__ = ["exit_reason", "kill_group", "spawn", "stop"]
+__all__ = ["birth_of", "exit_reason", "kill_group", "kill_leftover", "spawn", "stop"]
 
 logger = logging.getLogger(__name__)
 
@@ -101,3 +102,25 @@ def _signal_group(process: Process, number: signal.Signals) -> None:
     # The leader's pid is the group's id; getpgid() would fail once the leader is reaped.
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)
+
+
+def birth_of(pid: int) -> str | None:
+    """When a process was started, in the kernel's own words; None if there is none, or no way to know.
+
+    A pid alone is not enough to recognise a process: the next one may have it.
+    """
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    # The command stands in parentheses and may hold anything; the 22nd field is the 20th after it.
+    return stat.rpartition(")")[2].split()[19]
+
+
+def kill_leftover(pid: int, birth: str) -> bool:
+    """End a server's group that outlived a hub which was killed; whether there was one."""
+    if birth_of(pid) != birth:
+        return False
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+    return True
