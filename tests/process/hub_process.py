@@ -121,7 +121,8 @@ def started(command: Sequence[str], env: Mapping[str, str] | None = None) -> Ite
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
-        env={**os.environ, **(env or {})},
+        # Nothing is kept from one test for the next, nor in the home of whoever runs them.
+        env={**os.environ, "EMCEEPEE_DATA": ":memory:", **(env or {})},
     )
     program = Program(process)
     try:

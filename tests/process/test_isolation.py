@@ -1,0 +1,133 @@
+"""Two sessions on one hub: neither sees anything of the other, whatever it asks for."""
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from tests.peers.drive import LineClient
+from tests.peers.locate import program
+from tests.process.hub_process import (
+    HttpClient,
+    config_file,
+    demo_serving,
+    error_code,
+    odd_server,
+    open_questions,
+    own_json,
+    proxy_task,
+    serving,
+)
+
+LIMIT_S = 60
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(scope="module")
+def hub_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with demo_serving() as demo:
+        flags = config_file(tmp_path_factory.mktemp("hub"), {"demo": {"url": demo}})
+        with serving(*flags) as (url, _):
+            yield url
+
+
+@pytest.fixture
+async def pair(hub_url: str) -> AsyncIterator[tuple[LineClient, LineClient]]:
+    """Two clients that we did not write, each with a session of its own."""
+    with anyio.fail_after(LIMIT_S):
+        async with (
+            LineClient(program("story_client.py"), hub_url) as one,
+            LineClient(program("sdk_client.mjs"), hub_url) as two,
+        ):
+            yield one, two
+
+
+async def execute(client: LineClient, tool: str, args: dict[str, Any], **options: Any) -> dict[str, Any]:
+    return await client.call("execute_tool", {"server": "demo", "tool": tool, "args": args, **options})
+
+
+async def drained(client: LineClient) -> None:
+    """Connect, and have every event so far told."""
+    await execute(client, "echo", {"text": "connected"})
+    await client.call("await_activity", {"timeout_ms": 0})
+
+
+async def test_a_session_sees_nothing_of_anothers_tasks_questions_and_events(
+    pair: tuple[LineClient, LineClient],
+) -> None:
+    ours, theirs = pair
+    await drained(theirs)
+    promoted = await execute(ours, "book_table", {})
+    await execute(ours, "summarise", {"text": "a secret"})
+    slow = proxy_task(await execute(ours, "slow", {"seconds": 600}, timeout_ms=0))
+
+    # What would be seen is there by now: their own activity is told, and nothing else.
+    seen = await execute(theirs, "echo", {"text": "mine"})
+    assert seen["content"] == [{"type": "text", "text": "mine"}]
+    assert own_json(await theirs.call("list_tasks", {"include_completed": True})) == {"tasks": []}
+    assert own_json(await theirs.call("get_elicitations")) == {"elicitations": []}
+    assert own_json(await theirs.call("get_sampling_requests")) == {"sampling_requests": []}
+    (entry,) = own_json(await theirs.call("list_servers"))["servers"]
+    assert (entry["working_tasks"], entry["pending_questions"]) == (0, 0)
+    waited = own_json(await theirs.call("await_activity", {"timeout_ms": 100}))
+    assert waited["triggers"] == [{"type": "timeout"}]
+    assert waited["events"] == []
+    assert waited["pending_server"] == []
+    assert waited["pending_client"] == {"elicitations": [], "sampling_requests": []}
+
+    replayed = json.dumps(await theirs.call("await_activity", {"timeout_ms": 0, "last_event_id": "0" * 26}))
+    mine = [slow["task_id"], proxy_task(promoted)["task_id"], open_questions(promoted)[0]["request_id"]]
+    assert [found for found in mine if found in replayed] == []
+
+
+async def test_another_sessions_task_id_is_not_found(pair: tuple[LineClient, LineClient]) -> None:
+    ours, theirs = pair
+    task = proxy_task(await execute(ours, "slow", {"seconds": 600}, timeout_ms=0))
+    guess = {"task_id": task["task_id"]}
+    for tool in ("get_task", "get_task_result", "cancel_task"):
+        assert error_code(await theirs.call(tool, guess)) == "TASK_NOT_FOUND"
+    assert own_json(await ours.call("get_task", guess))["task"]["status"] == "working"
+
+
+async def test_another_sessions_request_id_is_not_found(pair: tuple[LineClient, LineClient]) -> None:
+    ours, theirs = pair
+    (question,) = open_questions(await execute(ours, "book_table", {}))
+    sampled = await execute(ours, "summarise", {"text": "a secret"})
+    (sampling,) = open_questions(sampled, "sampling_requests")
+
+    guess = {"request_id": question["request_id"], "action": "decline"}
+    assert error_code(await theirs.call("respond_to_elicitation", guess)) == "REQUEST_NOT_FOUND"
+    answer = {"request_id": sampling["request_id"], "content": "hijacked", "model": "m"}
+    assert error_code(await theirs.call("respond_to_sampling", answer)) == "REQUEST_NOT_FOUND"
+    reject = {"request_id": sampling["request_id"], "reject": "hijacked"}
+    assert error_code(await theirs.call("respond_to_sampling", reject)) == "REQUEST_NOT_FOUND"
+
+    open_still = own_json(await ours.call("await_activity", {"timeout_ms": 0}))["pending_client"]
+    assert [found["request_id"] for found in open_still["elicitations"]] == [question["request_id"]]
+    assert [found["request_id"] for found in open_still["sampling_requests"]] == [sampling["request_id"]]
+
+
+async def test_the_end_of_one_session_leaves_the_others_task_running(hub_url: str) -> None:
+    with anyio.fail_after(LIMIT_S):
+        async with LineClient(program("story_client.py"), hub_url) as ours:
+            promoted = await execute(ours, "summarise", {"text": "x"})
+            async with LineClient(program("story_client.py"), hub_url) as theirs:
+                await execute(theirs, "summarise", {"text": "y"})
+            (question,) = open_questions(promoted, "sampling_requests")
+            answer = {"request_id": question["request_id"], "content": "mine", "model": "m"}
+            own_json(await ours.call("respond_to_sampling", answer))
+            result = await ours.call("get_task_result", {"task_id": proxy_task(promoted)["task_id"]})
+    assert result["content"][0] == {"type": "text", "text": "mine"}
+
+
+async def test_a_session_that_is_ending_does_not_keep_another_from_adding_a_server(tmp_path: Path) -> None:
+    flags = config_file(tmp_path, {"stubborn": odd_server("stubborn")})
+    with anyio.fail_after(LIMIT_S), serving("--allow-spawn", *flags) as (url, _):
+        async with HttpClient(url) as staying, HttpClient(url) as leaving:
+            await leaving.execute("stubborn", "hello")
+            await leaving.http.delete(url)  # takes two seconds behind the scenes, for its server does not want to end
+            own_json(await staying.call("add_server", {"name": "odd", **odd_server("none")}))

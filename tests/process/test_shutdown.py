@@ -1,0 +1,174 @@
+"""The end of the hub: by signal, whatever is open, in time and with nothing left behind."""
+
+import json
+import os
+import select
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import anyio
+import anyio.abc
+import anyio.to_thread
+import httpx2
+import pytest
+
+from tests.process.hub_process import (
+    EMCEEPEE,
+    HttpClient,
+    StdioClient,
+    config_file,
+    odd_server,
+    proxy_task,
+    serving,
+    started,
+)
+
+LIMIT_S = 60
+SHUTDOWN_S = 5.0
+"""What a graceful end may take."""
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="the end of a foreign process is watched with pidfd_open"),
+]
+signals = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+
+
+@contextmanager
+def watched(pids: list[int]) -> Iterator[list[int]]:
+    """A file descriptor for each process, which becomes readable when it ends; a pid alone can be used again."""
+    descriptors = [os.pidfd_open(pid) for pid in pids]
+    try:
+        yield descriptors
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def ended(descriptors: list[int]) -> list[bool]:
+    """Which of the processes have ended; one that was just killed has a second for it."""
+    return [bool(select.select([descriptor], [], [], 1)[0]) for descriptor in descriptors]
+
+
+async def stubborn_pids(client: HttpClient | StdioClient) -> list[int]:
+    """The processes of the stubborn server: itself and its child."""
+    result = await client.execute("stubborn", "pids")
+    pids: list[int] = json.loads(result["content"][0]["text"])
+    assert len(pids) == 2
+    return pids
+
+
+async def hold_a_call(client: HttpClient, *, task_status: anyio.abc.TaskStatus[None]) -> None:
+    """Call a slow tool, say when the server is at it, and read the response to its end."""
+    arguments = {"server": "demo", "tool": "slow", "args": {"seconds": 600}, "timeout_ms": 600_000}
+    params = {"name": "execute_tool", "arguments": arguments, "_meta": {"progressToken": 1}}
+    message = {"jsonrpc": "2.0", "id": "held", "method": "tools/call", "params": params}
+    is_first = True
+    with suppress(httpx2.TransportError):
+        async with client.http.stream("POST", client.url, json=message) as response:
+            async for line in response.aiter_lines():
+                if "notifications/progress" in line and is_first:
+                    task_status.started()
+                    is_first = False
+
+
+@signals
+async def test_a_signal_ends_serve_with_calls_questions_and_streams_open(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    flags = config_file(tmp_path, {"stubborn": odd_server("stubborn")})
+    with anyio.fail_after(LIMIT_S), serving("--demo", *flags) as (url, hub):
+        async with HttpClient(url) as client, HttpClient(url) as other, anyio.create_task_group() as tasks:
+            with watched([*await stubborn_pids(client), *await stubborn_pids(other)]) as processes:
+                await tasks.start(hold_a_call, client)
+                proxy_task(await client.execute("demo", "book_table"))
+                proxy_task(await client.execute("stubborn", "wait", timeout_ms=0))
+                async with client.listening() as stream:
+                    began = time.monotonic()
+                    hub.process.send_signal(number)
+                    assert await anyio.to_thread.run_sync(hub.wait, LIMIT_S) == 0
+                    assert time.monotonic() - began < SHUTDOWN_S
+                    await stream.aread()
+                assert ended(processes) == [True, True, True, True]
+
+
+@signals
+async def test_a_signal_ends_stdio_with_calls_and_questions_open(tmp_path: Path, number: signal.Signals) -> None:
+    flags = config_file(tmp_path, {"stubborn": odd_server("stubborn")})
+    with anyio.fail_after(LIMIT_S):
+        async with StdioClient("--demo", *flags) as client, anyio.create_task_group() as tasks:
+
+            async def hold() -> None:
+                with pytest.raises(EOFError):
+                    await client.execute("stubborn", "wait", timeout_ms=600_000)
+
+            with watched(await stubborn_pids(client)) as processes:
+                tasks.start_soon(hold)
+                proxy_task(await client.execute("demo", "book_table"))
+                began = time.monotonic()
+                client.process.send_signal(number)
+                assert await client.process.wait() == 0
+                assert time.monotonic() - began < SHUTDOWN_S
+                assert ended(processes) == [True, True]
+
+
+async def test_the_end_of_its_input_ends_stdio(tmp_path: Path) -> None:
+    flags = config_file(tmp_path, {"stubborn": odd_server("stubborn")})
+    with anyio.fail_after(LIMIT_S):
+        async with StdioClient("--demo", *flags) as client:
+            with watched(await stubborn_pids(client)) as processes:
+                proxy_task(await client.execute("demo", "book_table"))
+                assert client.process.stdin is not None
+                began = time.monotonic()
+                await client.process.stdin.aclose()
+                assert await client.process.wait() == 0
+                assert time.monotonic() - began < SHUTDOWN_S
+                assert ended(processes) == [True, True]
+
+
+async def test_a_signal_ends_serve_while_a_server_never_finishes_connecting(tmp_path: Path) -> None:
+    flags = config_file(tmp_path, {"silent": odd_server("silent"), "stubborn": odd_server("stubborn")})
+    with anyio.fail_after(LIMIT_S), serving(*flags) as (url, hub):
+        async with HttpClient(url) as client:
+            with watched(await stubborn_pids(client)) as processes:
+                began = time.monotonic()
+                hub.process.send_signal(signal.SIGTERM)
+                assert await anyio.to_thread.run_sync(hub.wait, LIMIT_S) == 0
+                assert time.monotonic() - began < SHUTDOWN_S
+                assert ended(processes) == [True, True]
+
+
+@signals
+def test_a_signal_ends_serve_as_soon_as_it_says_that_it_serves(number: signal.Signals) -> None:
+    with serving() as (_, hub):
+        hub.process.send_signal(number)
+        assert hub.wait(SHUTDOWN_S) == 0
+
+
+def test_a_client_can_connect_as_soon_as_the_hub_says_where() -> None:
+    with serving() as (url, _):
+        port = int(url.rsplit(":", 1)[1].split("/")[0])
+        socket.create_connection(("127.0.0.1", port), timeout=SHUTDOWN_S).close()
+
+
+async def test_the_end_of_a_session_ends_its_servers_processes(tmp_path: Path) -> None:
+    flags = config_file(tmp_path, {"stubborn": odd_server("stubborn")})
+    with anyio.fail_after(LIMIT_S), serving(*flags) as (url, _):
+        async with HttpClient(url) as staying, HttpClient(url) as leaving:
+            theirs, ours = await stubborn_pids(leaving), await stubborn_pids(staying)
+            with watched(theirs) as processes, watched(ours) as others:
+                await leaving.http.delete(leaving.url)
+                for process in processes:
+                    await anyio.wait_readable(process)
+                assert select.select(others, [], [], 0)[0] == []
+
+
+def test_a_port_that_is_taken_is_refused_at_the_start() -> None:
+    with serving() as (url, _):
+        port = url.rsplit(":", 1)[1].split("/")[0]
+        with started([*EMCEEPEE, "serve", "--port", port]) as second:
+            assert second.wait(LIMIT_S) == 2
