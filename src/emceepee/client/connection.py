@@ -7,29 +7,21 @@ Results are the server's own JSON, untouched: what we do not know survives. Who 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import anyio
 
-from emceepee.client.events import (
-    Error,
-    EventFeed,
-    Progress,
-    Result,
-    TaskCancelled,
-    TaskCreated,
-    TasksListed,
-    TaskStatus,
-    Update,
-)
+from emceepee.client.events import EventFeed, TaskCancelled, TaskCreated, TasksListed, TaskStatus, Update
 from emceepee.client.inbound import Inbound
 from emceepee.client.interactive import InteractiveRequest
 from emceepee.client.listening import Listener
 from emceepee.client.questions import CallRef, Question
 from emceepee.client.resumption import Resumption
+from emceepee.client.streaming import updates_of
 from emceepee.client.tasked import TaskRunner
 from emceepee.client.tasks import RemoteTask, parse_task
-from emceepee.errors import EmceepeeError, PeerError, TaskRequired
+from emceepee.errors import PeerError, TaskRequired
 from emceepee.wire.era import EraName, header_parameters, with_tasks
 from emceepee.wire.negotiation import Negotiated
 from emceepee.wire.peer import OnProgress, Peer
@@ -41,9 +33,6 @@ JsonObject: TypeAlias = dict[str, Any]
 
 MAX_PAGES = 1000
 """A server that hands out cursors forever is broken, and is told so."""
-
-MAX_UNREAD_UPDATES = 10_000
-"""Updates of one call that nobody has read yet; beyond that the call waits for its reader."""
 
 CANCEL_TIMEOUT = 10.0
 """Seconds for a server to acknowledge that a task is cancelled."""
@@ -198,7 +187,7 @@ class ServerConnection:
             resumption=resumption,
         )
 
-    async def call_tool_stream(
+    def call_tool_stream(
         self,
         name: str,
         arguments: Mapping[str, Any] | None = None,
@@ -208,35 +197,8 @@ class ServerConnection:
         origin: object | None = None,
     ) -> AsyncIterator[Update]:
         """Call any tool and hear of everything on the way: ends with a `Result` or an `Error`."""
-        send, receive = anyio.create_memory_object_stream[Update](MAX_UNREAD_UPDATES)
-        scope = anyio.CancelScope()
-
-        async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-            send.send_nowait(Progress(progress, total, message))
-
-        async def run() -> None:
-            with scope, send:
-                try:
-                    result = await self.call_tool_task(
-                        name,
-                        arguments,
-                        ttl_ms=ttl_ms,
-                        on_progress=on_progress,
-                        on_task=send.send_nowait,
-                        meta=meta,
-                        origin=origin,
-                    )
-                    await send.send(Result(result))
-                except EmceepeeError as error:
-                    await send.send(Error(error))
-
-        self._spawn(run)
-        try:
-            with receive:
-                async for update in receive:
-                    yield update
-        finally:
-            scope.cancel()
+        call = partial(self.call_tool_task, name, arguments, ttl_ms=ttl_ms, meta=meta, origin=origin)
+        return updates_of(call, self._spawn)
 
     async def get_task(self, task_id: str) -> RemoteTask:
         """The server's word on one of its tasks."""

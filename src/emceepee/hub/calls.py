@@ -129,7 +129,7 @@ class CallRunner:
 
     def promote(self, call: Call, why: Promotion) -> Task:
         """Make a task of a call that still runs; its client need not wait for it."""
-        task = self._create_task(call)
+        task = self._make_task(call)
         call.promoted_by = why
         call.client_progress = None
         self._by_task[task.task_id] = call
@@ -146,7 +146,7 @@ class CallRunner:
         if self.is_live(call):
             self.promote(call, "client_gone")
         else:
-            self._finish_task(call, self._create_task(call).task_id)
+            self._finish_task(call, self._make_task(call).task_id)
 
     def cancel(self, call: Call) -> None:
         """The client does not want it any more: end it here, and tell the server."""
@@ -260,7 +260,7 @@ class CallRunner:
         except WireError as error:
             log.info("cancel_not_delivered", server=call.server, task_id=call.task_id, error=str(error))
 
-    def _create_task(self, call: Call) -> Task:
+    def _make_task(self, call: Call) -> Task:
         task = self._state.tasks.create(
             call.server, call.tool, call.work.args, ttl_ms=call.ttl_ms, progress=call.progress
         )
