@@ -166,7 +166,7 @@ class ServerDisconnected(ToolError):
         self.reason = reason
         super().__init__(
             f"Server {server!r} is not connected: {reason}",
-            "Call the tool again to reconnect; list_servers shows the state of every server.",
+            "What was under way may have been carried out. Call again to reconnect; see get_logs for what it wrote.",
         )
 
 
@@ -181,7 +181,7 @@ class ServerError(ToolError):
         suffix = "" if error_code is None else f" (JSON-RPC error {error_code})"
         super().__init__(
             f"Server {server!r} answered with an error: {message}{suffix}",
-            "Check the arguments against list_tools with include_schemas.",
+            "Check what was asked for: list_tools with include_schemas, list_resources, list_prompts show what it has.",
         )
 
 

@@ -6,8 +6,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import anyio
 import pytest
 
+from emceepee.hub import Hub
 from emceepee.store import MemoryStore, SqliteStore, Store
 from emceepee.testing import FakeClock, HubClient, RunningHub, ScriptedServer, running_hub, settle
 from tests.interaction.gates import Gate, ask_name, echo
@@ -55,9 +57,35 @@ async def test_a_delivered_event_is_not_told_again(clock: FakeClock, store: Stor
         await client.call("list_tools")
         told = (await client.call("list_servers")).events
     async with restarted(server, store, clock, client.session.id) as (_, again):
-        events = (await again.call("await_activity")).json["events"][0]["events"]
+        assert (await again.call("list_servers")).events == []
+        events = (await again.call("list_tools")).events
         assert [event["type"] for event in events] == ["server_connected"]
         assert events[0]["id"] not in [event["id"] for event in told]
+
+
+async def test_a_session_whose_client_does_not_come_back_connects_to_nothing(clock: FakeClock, store: Store) -> None:
+    server = ScriptedServer({"echo": echo})
+    async with running_hub({"demo": server}, clock=clock, store=store) as running:
+        client = await running.client()
+        await client.call("list_tools")
+    before = server.received_methods().count("initialize")
+    async with restarted(server, store, clock, client.session.id):
+        assert server.received_methods().count("initialize") == before
+
+
+async def test_programs_that_clients_added_come_back_only_where_programs_are_allowed(
+    clock: FakeClock, store: Store
+) -> None:
+    async with running_hub({}, clock=clock, store=store) as running:
+        client = await running.client()
+        client.may_spawn = True
+        await client.call("add_server", name="program", command="false", timeout_ms=0)
+    for allowed in (False, True):
+        hub = Hub(clock=clock, store=store, restore_programs=allowed)
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(hub.run)
+            assert ("program" in hub.registry) is allowed
+            hub.close()
 
 
 async def test_a_promoted_call_in_flight_has_failed_and_says_why(clock: FakeClock, store: Store) -> None:

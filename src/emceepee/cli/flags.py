@@ -26,7 +26,10 @@ def given_flags(options: argparse.Namespace) -> dict[str, str | bool]:
 def _shape(setting: Described) -> dict[str, Any]:
     if setting.kind == "boolean":
         return {"action": argparse.BooleanOptionalAction, "help": setting.help}
-    return {"metavar": _metavar(setting), "help": f"{setting.help}; default: {setting.default}"}
+    return {
+        "metavar": _metavar(setting),
+        "help": setting.help + (f"; default: {setting.default}" if setting.default else ""),
+    }
 
 
 def _metavar(setting: Described) -> str:

@@ -16,6 +16,7 @@ from platformdirs import user_data_dir
 
 from emceepee.cli.watching import watching
 from emceepee.config import Configuration, ServerConfig, Sources
+from emceepee.errors import EmceepeeError
 from emceepee.front.serving import bind, serve_http
 from emceepee.front.stdio import StdioFront, claimed_stdio
 from emceepee.hub import Hub, Telemetry
@@ -50,12 +51,25 @@ def stdio(sources: Sources, configuration: Configuration) -> int:
 
 
 def _run(main: Callable[[], Awaitable[None]]) -> None:
-    anyio.run(main, backend_options={"use_uvloop": sys.platform != "win32"})
+    try:
+        anyio.run(main, backend_options={"use_uvloop": sys.platform != "win32"})
+    except BaseExceptionGroup as group:
+        ours, others = group.split(EmceepeeError)
+        if ours is None or others is not None:
+            raise
+        # What we say on purpose comes in a sentence, and not in a traceback of task groups.
+        raise _first(ours) from None
+
+
+def _first(group: BaseExceptionGroup[EmceepeeError]) -> EmceepeeError:
+    error = group.exceptions[0]
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error
 
 
 async def _serve(sources: Sources, configuration: Configuration, listener: socket) -> None:
     metrics = Metrics()
-    hub = _hub(configuration, _store(configuration.settings.data or user_data_dir("emceepee")), metrics)
+    store = _store(configuration.settings.data or user_data_dir("emceepee"))
+    hub = _hub(configuration, store, metrics, restore_programs=configuration.settings.allow_spawn)
     metrics.watch(hub)
     stop = anyio.Event()
     async with anyio.create_task_group() as tasks:
@@ -95,11 +109,19 @@ def _store(data: str) -> Store:
     return MemoryStore() if data == MEMORY else SqliteStore(Path(data).expanduser())
 
 
-def _hub(configuration: Configuration, store: Store, telemetry: Telemetry | None = None) -> Hub:
+def _hub(
+    configuration: Configuration, store: Store, telemetry: Telemetry | None = None, *, restore_programs: bool = True
+) -> Hub:
     servers = list(configuration.servers)
     if configuration.settings.demo and not any(server.name == DEMO.name for server in servers):
         servers.append(DEMO)
-    return Hub(servers, settings=configuration.settings.hub, store=store, telemetry=telemetry)
+    return Hub(
+        servers,
+        settings=configuration.settings.hub,
+        store=store,
+        telemetry=telemetry,
+        restore_programs=restore_programs,
+    )
 
 
 async def _closed(hub: Hub) -> None:

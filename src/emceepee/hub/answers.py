@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any, Literal, TypeAlias
 
-from jsonschema import Draft202012Validator
+from jsonschema import Draft202012Validator, FormatChecker
 from jsonschema.exceptions import SchemaError
 from jsonschema.validators import extend
 from referencing import Registry
@@ -64,7 +64,7 @@ def schema_problems(schema: object, content: Mapping[str, Any]) -> list[str]:
     try:
         _Validator.check_schema(schema)
         # An empty registry: the default one would fetch whatever URL the server puts into a `$ref`.
-        validator = _Validator(schema, registry=Registry())
+        validator = _Validator(schema, registry=Registry(), format_checker=FormatChecker())
         errors = list(islice(validator.iter_errors(dict(content)), SHOWN_PROBLEMS))
     except (SchemaError, Unresolvable, RecursionError):
         return []

@@ -122,6 +122,7 @@ class CallRunner:
             server_task_id, "working", None, None, task.poll_interval_ms, {}
         )
         call.turned.set()
+        link.start()
         self._live[call.number] = call
         self._by_task[task.task_id] = call
         self._tasks.start_soon(self._run, call)

@@ -45,7 +45,10 @@ class Hub:
         find_target: Callable[[ServerConfig], Target] = target_of,
         telemetry: Telemetry | None = None,
         store: Store | None = None,
+        restore_programs: bool = True,
     ) -> None:
+        """`restore_programs` says whether programs that clients added before a restart may be started again."""
+        self._restore_programs = restore_programs
         self.clock = clock or SystemClock()
         self.settings = settings or HubSettings()
         self.registry = ServerRegistry(servers)
@@ -106,7 +109,9 @@ class Hub:
     async def _restore(self, memories: Memories) -> None:
         """Be who we were before a restart, as far as that was written down."""
         for config in memories.servers:
-            if config.name not in self.registry:
+            if config.is_program and not self._restore_programs:
+                log.warning("server_not_restored", server=config.name, reason="starting programs is not allowed")
+            elif config.name not in self.registry:
                 self.registry.put(config)
         for session_id, memory in memories.sessions.items():
             await self._open(Session(session_id, self._shared, memory))

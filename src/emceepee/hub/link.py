@@ -32,6 +32,9 @@ log = get_logger(__name__)
 PROGRAM_RESTARTS = 5
 """How often in a row a program is started again; after that it is broken, and somebody has to look at it."""
 
+LAST_WORDS = 200
+"""How much of a program's last line is quoted."""
+
 SIMILAR_NAMES = 3
 """How many names are offered to someone who mistyped one."""
 
@@ -101,6 +104,8 @@ class Link:
         self._scope = anyio.CancelScope()
         self._era: Literal["auto", "handshake", "modern"] = config.era
         self._refreshing = False
+        self._last_words = ""
+        """What a program wrote last to its stderr: mostly why it ended."""
 
     @property
     def name(self) -> str:
@@ -234,22 +239,29 @@ class Link:
     async def _after(self, attempt: _Attempt, reason: str) -> None:
         """The attempt is over: wait until it is time for the next one, if there is to be one."""
         was_connected = attempt.server is not None
+        plain_reason, reason = reason, self._explained(reason)
         retry = self.life.failed(reason, self._clock.now(), random.random())  # noqa: S311  # spreads load, hides nothing
         self._settle(attempt, reason)
         if was_connected:
-            self._sink.on_link_lost(self, reason)
+            self._sink.on_link_lost(self, plain_reason)
         else:
             self._era = self.config.era
-            log.warning("server_reconnect_failed", server=self.name, error=reason)
+            event = "server_reconnect_failed" if self.life.times_connected else "server_connect_failed"
+            log.warning(event, server=self.name, error=plain_reason)
         self._attempt = None if retry is None else _Attempt()
         attempt.over.set()
         if retry is None:
-            log.warning("server_given_up", server=self.name, error=reason)
+            log.warning("server_given_up", server=self.name, error=plain_reason)
             return
         self._sink.on_link_reconnecting(self, retry)
         self._hurry = anyio.Event()
         with self._clock.move_on_after(retry.delay):
             await self._hurry.wait()
+
+    def _explained(self, reason: str) -> str:
+        """Why a program failed, with its own last words; they are for clients, and not for our log."""
+        words, self._last_words = self._last_words, ""
+        return f'{reason}; it wrote: "{words[:LAST_WORDS]}"' if words and self.config.is_program else reason
 
     def _abandon(self) -> None:
         """The link ends with an attempt under way: whoever waits for it, or uses its connection, is told."""
@@ -282,6 +294,8 @@ class Link:
             self._tasks.start_soon(self._refresh_in_background, self.server)
 
     def on_log(self, source: LogSource, entry: Mapping[str, Any]) -> None:
+        if source == "stderr" and str(entry.get("data", "")).strip():
+            self._last_words = str(entry["data"]).strip()
         self._sink.on_log(self, source, entry)
 
     async def _refresh_in_background(self, server: ServerConnection) -> None:

@@ -48,7 +48,7 @@ class Session:
         self.settings = shared.settings
         self.registry = shared.registry
         self._shared = shared
-        self._memories = memories or SessionMemories()
+        self._memories = memories
         self._journal = StoreJournal(shared.store, session_id)
         self._time: Timekeeper[Timer] = Timekeeper(self.clock, self._fire)
         self.state = SessionState(
@@ -94,9 +94,12 @@ class Session:
                 self._tasks.start_soon(self._time.run)
                 self._arm_idle_timer()
                 on_open()
-                for config in self.registry:
-                    self.link(config.name).start()
-                self._recall(self._memories)
+                if self._memories is None:
+                    for config in self.registry:
+                        self.link(config.name).start()
+                else:
+                    # Its client may never come back: its servers are connected when something needs them.
+                    self._recall(self._memories)
                 task_status.started()
                 try:
                     await self._closing.wait()

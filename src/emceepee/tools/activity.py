@@ -81,7 +81,8 @@ TOOLS: tuple[Tool[Any], ...] = (
     Tool(
         "await_activity",
         "Wait until something happens (a task ends, a server asks, connects or notifies), and return what is new, "
-        "which tasks run and which questions wait for you. Better than asking again and again.",
+        "which tasks run and which questions wait for you. Answer open questions first: a task that waits for you does "
+        "not move.",
         AwaitActivity,
         await_activity,
         read_only=True,

@@ -66,8 +66,9 @@ def _promoted(session: Session, call: Call, task_id: str, timeout_ms: int) -> Re
     elif call.immediate_response is not None:
         summary = f"{call.immediate_response} (It goes on as task {task_id}: use await_activity, then get_task_result.)"
     else:
+        waited = f"{call.tool} is not done after {timeout_ms} ms" if timeout_ms else f"{call.tool} was started"
         summary = (
-            f"Tool call exceeded its timeout ({timeout_ms} ms). It goes on as task {task_id}. "
+            f"{waited}, and goes on as task {task_id}. "
             "Use await_activity to learn when it is done, and get_task_result to get its result."
         )
     facts: dict[str, Any] = {

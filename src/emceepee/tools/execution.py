@@ -20,7 +20,9 @@ class ExecuteTool(Input):
     tool: str = Field(description="The tool's name, from list_tools.")
     args: JsonArgument = Field(default_factory=dict, description="The tool's arguments, as its inputSchema says.")
     timeout_ms: TimeoutMs = None
-    task_ttl_ms: int | None = Field(None, gt=0, description="How long a task may run; default 300000, at most 1800000.")
+    task_ttl_ms: int | None = Field(
+        None, gt=0, description="How long a task may run, waiting for answers not counted; default 300000."
+    )
 
 
 async def execute_tool(caller: Caller, given: ExecuteTool) -> Reply:
@@ -31,8 +33,8 @@ async def execute_tool(caller: Caller, given: ExecuteTool) -> Reply:
 TOOLS: tuple[Tool[Any], ...] = (
     Tool(
         "execute_tool",
-        "Call a tool of a server. Returns its result; or, if it takes longer than timeout_ms or asks a question, a "
-        "task that goes on in the background: answer open questions with respond_to_elicitation or "
+        "Call a tool of a server. Returns its result; or, if it takes longer than timeout_ms or asks a question (any "
+        "tool may), a task that goes on in the background: answer open questions with respond_to_elicitation or "
         "respond_to_sampling, wait with await_activity, fetch the result with get_task_result.",
         ExecuteTool,
         execute_tool,

@@ -32,14 +32,14 @@ class RespondToSampling(Input):
     content: str | dict[str, Any] | list[dict[str, Any]] | None = Field(
         None, description="Your answer: text, or MCP content blocks."
     )
-    model: str | None = Field(None, description="The name of the model that answered.")
+    model: str = Field("unknown", description="The name of the model that answered.")
     stop_reason: str | None = Field(None, description="Such as endTurn, maxTokens, toolUse.")
     reject: str | None = Field(None, description="Instead of an answer: why there will be none.")
 
     @model_validator(mode="after")
     def _answer_or_reject(self) -> RespondToSampling:
-        if self.reject is None and (self.content is None or self.model is None):
-            raise ValueError("expected content and model, or reject with a reason")
+        if (self.reject is None) == (self.content is None):
+            raise ValueError("expected either content, or reject with a reason")
         return self
 
 
@@ -66,7 +66,7 @@ async def respond_to_sampling(caller: Caller, given: RespondToSampling) -> Reply
         given.request_id,
         role=given.role,
         content=given.content or "",
-        model=given.model or "",
+        model=given.model,
         stop_reason=given.stop_reason,
     )
     return _answered(question)

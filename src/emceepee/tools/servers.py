@@ -150,8 +150,8 @@ def _tool_entry(tool: JsonObject, include_schemas: bool) -> JsonObject:
 TOOLS: tuple[Tool[Any], ...] = (
     Tool(
         "add_server",
-        "Connect an MCP server: a remote one by url, a local one by command and args. Returns its tools. "
-        "Using a name again replaces that server.",
+        "Connect an MCP server, for everyone: by url, or by command and args where programs are allowed. Returns its "
+        "tools. A name used again replaces that server; one that fails stays until remove_server.",
         AddServer,
         add_server,
         idempotent=True,
@@ -174,7 +174,7 @@ TOOLS: tuple[Tool[Any], ...] = (
     ),
     Tool(
         "list_servers",
-        "The connected MCP servers and their state. Start here, then use list_tools.",
+        "All MCP servers, their state and last error. Start here, then use list_tools.",
         NoInput,
         list_servers,
         read_only=True,
