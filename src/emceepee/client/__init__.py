@@ -26,6 +26,7 @@ from emceepee.client.events import (
 )
 from emceepee.client.options import ClientOptions, ClientSink
 from emceepee.client.questions import CallRef, Question
+from emceepee.client.receiver import RELATED_TASK_META_KEY
 from emceepee.client.resumption import Resumption
 from emceepee.client.targets import Http, Sse, Stdio, Target
 from emceepee.client.tasks import RemoteTask
@@ -33,6 +34,7 @@ from emceepee.wire.peer import OnProgress
 from emceepee.wire.process import birth_of, kill_leftover
 
 __all__ = [
+    "RELATED_TASK_META_KEY",
     "CallRef",
     "ClientOptions",
     "ClientSink",

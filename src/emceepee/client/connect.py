@@ -80,6 +80,7 @@ async def _connection(
     async with open_peer(transport, clock, inbound) as peer, companions() as tasks:
         receiver = ReceiverTasks(options, clock, peer.notify) if options.receiver_tasks else None
         inbound.bind(peer.state, receiver, tasks.start_soon)
+        tasks.start_soon(inbound.lose_with, peer.closed)
         negotiated = await negotiate(peer, options.identity(), era)
         listener = Listener(peer, clock)
         server = ServerConnection(peer, negotiated, inbound, listener, tasks.start_soon)

@@ -226,7 +226,8 @@ class ServerConnection:
             PeerError: it does not know the task, or the task has ended (-32602).
         """
         await self._peer.request("tasks/cancel", {"taskId": task_id}, era=self._runner.era, timeout=CANCEL_TIMEOUT)
-        self.events.emit(TaskCancelled(task_id))
+        if not self._inbound.watch.is_followed(task_id):
+            self.events.emit(TaskCancelled(task_id))
 
     @property
     def can_cancel_tasks(self) -> bool:

@@ -38,6 +38,9 @@ RESULT_GRACE = 30.0
 MAX_NONSENSE = 3
 """Answers in a row that are no task, after which the server is believed to have lost it."""
 
+NO_RESULT_CODES = frozenset({-32602, -32603})
+"""With these, servers answer `tasks/result` that have nothing stored for a task which failed."""
+
 TASK_CANCELLED = -32800
 """Our word for a task that the server cancelled; not sent to anyone."""
 
@@ -143,17 +146,38 @@ class Follower:
             try:
                 with self._inbound.in_flight(request_id, self._origin):
                     result = await self._peer.request("tasks/result", {"taskId": task_id}, request_id=request_id)
-                self._end(result)
+                self._end(result if "content" in result else await self._reason_of_no_result(task_id) or result)
                 return
             except (PeerError, ConnectionLost) as error:
                 if self._peer.is_over:
                     self._end(error)
                     return
                 if await self._is_over(task_id):
-                    self._end(error)
+                    self._end(await self._better_than(error, task_id))
                     return
                 with self._peer.clock.move_on_after(DEFAULT_POLL_MS / 1000):
                     await self._ended.wait()
+
+    async def _better_than(self, error: PeerError | ConnectionLost, task_id: str) -> WireError:
+        """The error itself, unless the task was cancelled or the error is only about the result that is missing."""
+        reason = await self._reason_of_no_result(task_id)
+        if reason is None or (
+            reason.code != TASK_CANCELLED and isinstance(error, PeerError) and error.code not in NO_RESULT_CODES
+        ):
+            return error
+        return reason
+
+    async def _reason_of_no_result(self, task_id: str) -> PeerError | None:
+        """Why a task has none, in the server's own words: some say it in the status only."""
+        try:
+            task = await self._get(task_id)
+        except WireError:
+            return None
+        if task.status == "cancelled":
+            return PeerError(TASK_CANCELLED, task.status_message or "the server cancelled the task")
+        if task.status == "failed" and task.status_message:
+            return PeerError(-32603, task.status_message)
+        return None
 
     async def _is_over(self, task_id: str) -> bool:
         try:

@@ -177,15 +177,23 @@ class Inbound:
         finally:
             self._late_progress.pop(request_id, None)
 
-    def close(self) -> None:
-        """Nobody will be asked any more; whoever iterates over `questions` is done."""
+    def lose(self) -> None:
+        """The connection is gone, and with it the questions that live on it."""
         if self._receiver is not None:
             self._receiver.close()
         for question in tuple(self._open):
             if question.arrival not in SURVIVING_ARRIVALS:
                 question.withdraw("lost", "the server disconnected")
-        self.events.close()
         self._queue_in.close()
+
+    async def lose_with(self, closed: anyio.Event) -> None:
+        await closed.wait()
+        self.lose()
+
+    def close(self) -> None:
+        """Nobody will be asked any more; whoever iterates over `questions` is done."""
+        self.lose()
+        self.events.close()
         if not self._is_iterated:
             self._queue_out.close()
 

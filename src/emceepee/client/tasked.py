@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from emceepee.client.events import EventFeed, TaskCancelled, TaskCompleted, TaskCreated, TaskFailed, TaskStatus
@@ -11,7 +12,7 @@ from emceepee.client.inbound import Inbound
 from emceepee.client.interactive import InteractiveRequest
 from emceepee.client.listening import Listener
 from emceepee.client.resumption import Resumption
-from emceepee.client.tasks import RemoteTask, immediate_response, is_created_task, parse_task
+from emceepee.client.tasks import RemoteStatus, RemoteTask, immediate_response, is_created_task, parse_task
 from emceepee.errors import ConnectionLost, PeerError, WireError
 from emceepee.wire.era import Era
 from emceepee.wire.peer import OnProgress, Peer
@@ -19,6 +20,10 @@ from emceepee.wire.peer import OnProgress, Peer
 __all__ = ["TaskRunner"]
 
 JsonObject: TypeAlias = dict[str, Any]
+
+MAX_TASKS = 1000
+"""Tasks that are remembered per connection; the oldest that has ended goes first."""
+
 OnTask: TypeAlias = Callable[[TaskCreated | TaskStatus], None]
 
 
@@ -76,6 +81,8 @@ class TaskRunner:
     async def get(self, task_id: str) -> RemoteTask:
         """The server's word on one of its tasks."""
         task = parse_task(await self._peer.request("tasks/get", {"taskId": task_id}, era=self.era))
+        if task.task_id != task_id:
+            raise PeerError(-32603, "the server answered with another task")
         self.note(task)
         self._events.emit(TaskStatus(task))
         return task
@@ -94,15 +101,25 @@ class TaskRunner:
             raise
         except WireError as error:
             is_cancelled = isinstance(error, PeerError) and error.code == TASK_CANCELLED
+            self._note_end(task.task_id, "cancelled" if is_cancelled else "failed")
             self._events.emit(TaskCancelled(task.task_id) if is_cancelled else TaskFailed(task.task_id, error))
             raise
         finally:
             self._listener.remove_task(task.task_id)
+        self._note_end(task.task_id, "completed")
         self._events.emit(TaskCompleted(task.task_id, result))
         return result
+
+    def _note_end(self, task_id: str, status: RemoteStatus) -> None:
+        """The task has ended, which its status may not have said yet."""
+        if (known := self.tasks.get(task_id)) is not None and not known.is_terminal:
+            self.note(replace(known, status=status))
 
     def note(self, task: RemoteTask) -> None:
         """Remember the newest word on a task; a terminal one is the last."""
         known = self.tasks.get(task.task_id)
         if known is None or not known.is_terminal:
             self.tasks[task.task_id] = task
+        if len(self.tasks) > MAX_TASKS:
+            ended = (task_id for task_id, other in self.tasks.items() if other.is_terminal)
+            del self.tasks[next(ended, next(iter(self.tasks)))]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 from emceepee.errors import PeerError
 
@@ -42,12 +42,12 @@ def parse_task(raw: object) -> RemoteTask:
     if not isinstance(raw, Mapping):
         raise PeerError(INTERNAL_ERROR, "the server answered with something that is no task")
     task_id, status = raw.get("taskId"), raw.get("status")
-    if not isinstance(task_id, str) or not task_id or status not in STATUSES:
+    if not isinstance(task_id, str) or not task_id or not isinstance(status, str) or status not in STATUSES:
         raise PeerError(INTERNAL_ERROR, "the server answered with a task without a proper taskId and status")
     message = raw.get("statusMessage")
     return RemoteTask(
         task_id=task_id,
-        status=status,
+        status=cast("RemoteStatus", status),
         status_message=message if isinstance(message, str) else None,
         ttl_ms=_milliseconds(raw.get("ttl", raw.get("ttlMs"))),
         poll_interval_ms=_milliseconds(raw.get("pollInterval", raw.get("pollIntervalMs"))),

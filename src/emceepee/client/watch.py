@@ -47,6 +47,9 @@ class TaskWatch:
         finally:
             self._followed.pop(task_id, None)
 
+    def is_followed(self, task_id: str) -> bool:
+        return task_id in self._followed
+
     def tell(self, params: Mapping[str, Any]) -> bool:
         """Pass on a notification; whether anyone wanted it."""
         try:

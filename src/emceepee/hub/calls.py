@@ -237,7 +237,7 @@ class CallRunner:
         elif call.is_cancelling or (call.server_task is not None and call.server_task.status == "cancelled"):
             self._end_task(task_id, "cancelled")
         else:
-            self._end_task(task_id, "failed", error=str(call.error))
+            self._end_task(task_id, "failed", error=_without_server_id(str(call.error), call))
 
     def _stop(self, call: Call, outcome: FinalStatus) -> None:
         """End a call before its server is done with it."""
@@ -297,3 +297,10 @@ class CallRunner:
         if call.task_id is not None:
             self._by_task.pop(call.task_id, None)
         self._on_ended(call)
+
+
+def _without_server_id(text: str, call: Call) -> str:
+    """An error for clients, who know a server's task by our id only."""
+    if call.server_task is None:
+        return text
+    return text.replace(call.server_task.task_id, call.task_id or "(its task)")

@@ -6,10 +6,13 @@ answer, the timeout, the server taking it back, the end of the call, the connect
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 from structlog import get_logger
 
+from emceepee.client import RELATED_TASK_META_KEY
 from emceepee.client import Question as ServerQuestion
 from emceepee.clock import Clock
 from emceepee.core.questions import Question, QuestionState
@@ -47,7 +50,7 @@ class QuestionDesk:
         record = self._state.questions.add(
             question.kind,
             server,
-            question.params,
+            _for_clients(question.params),
             arrival=question.arrival,
             certainty=question.belongs_to.certainty,
             task_id=task_id,
@@ -143,3 +146,13 @@ class QuestionDesk:
     def _log_answer(self, record: Question) -> None:
         duration_ms = round((self._clock.now() - record.received_at) * 1000)
         log.info(f"{record.kind}_responded", request_id=record.request_id, duration_ms=duration_ms)
+
+
+def _for_clients(params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A question's parameters without the server's own id of the task that asks."""
+    meta = params.get("_meta")
+    if not isinstance(meta, Mapping) or RELATED_TASK_META_KEY not in meta:
+        return params
+    kept = {key: value for key, value in meta.items() if key != RELATED_TASK_META_KEY}
+    without = {key: value for key, value in params.items() if key != "_meta"}
+    return {**without, "_meta": kept} if kept else without
