@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import pytest
 
-__all__ = ["mcp130_python", "node", "node_script", "program"]
+__all__ = ["fastmcp_python", "mcp130_python", "node", "node_script", "program"]
 
 ROOT = Path(__file__).resolve().parents[2]
 PEERS = ROOT / ".peers"
@@ -19,6 +19,12 @@ def mcp130_python() -> Path:
     """The interpreter of the venv that holds the last 1.x Python SDK."""
     python = PEERS / "mcp130" / "bin" / "python"
     return python if python.exists() else _missing("the 1.x Python SDK")
+
+
+def fastmcp_python() -> Path:
+    """The interpreter of the venv that holds FastMCP with its tasks extension."""
+    python = PEERS / "fastmcp" / "bin" / "python"
+    return python if python.exists() else _missing("FastMCP")
 
 
 def node() -> str:
@@ -37,6 +43,8 @@ def node_script(package_bin: str) -> list[str]:
 
 def program(name: str) -> list[str]:
     """The command of one of our own `programs`, under the SDK it is written for."""
+    if name == "extension_server.py":
+        return [str(fastmcp_python()), str(PROGRAMS / name)]
     if name.endswith(".py"):
         return [str(mcp130_python()), str(PROGRAMS / name)]
     node_script("mcp-inspector")  # the programs' SDK is installed together with it

@@ -1,0 +1,59 @@
+"""Follow everything that happens to tasks and questions on a connection, as a user interface would.
+
+    python examples/watch_events.py http://127.0.0.1:3001/mcp simulate-research-query '{"topic": "bees"}'
+
+Events are the same whoever made the call. What was last heard of each task is in `server.tasks`; the server knows best.
+"""
+
+import json
+import sys
+
+import anyio
+import anyio.abc
+
+from emceepee.client import (
+    QuestionArrived,
+    QuestionSettled,
+    ServerConnection,
+    TaskCancelled,
+    TaskCompleted,
+    TaskCreated,
+    TaskFailed,
+    TasksListed,
+    TaskStatus,
+    connect,
+)
+
+
+async def watch(server: ServerConnection, *, task_status: anyio.abc.TaskStatus[None]) -> None:
+    with server.events.subscribe() as events:
+        task_status.started()
+        async for event in events:
+            match event:
+                case TaskCreated(task):
+                    print(f"+ task {task.task_id}")
+                case TaskStatus(task):
+                    print(f"  task {task.task_id} is {task.status}")
+                case TaskCompleted(task_id) | TaskFailed(task_id) | TaskCancelled(task_id):
+                    print(f"- task {task_id}: {type(event).__name__}")
+                case TasksListed(tasks):
+                    print(f"  the server has {len(tasks)} tasks")
+                case QuestionArrived(question):
+                    print(f"? {question.message or question.kind}")
+                    await question.reject("This program only watches")
+                case QuestionSettled(question, how):
+                    print(f"  {question.kind}: {how}")
+
+
+async def main(url: str, tool: str, arguments: str) -> None:
+    # The connection is left first, which ends the events, and with them `watch`.
+    async with anyio.create_task_group() as tasks, connect(url) as server:
+        await tasks.start(watch, server)
+        await server.list_tools()
+        await server.call_tool_task(tool, json.loads(arguments))
+        await server.list_tasks()
+
+
+if __name__ == "__main__":
+    target, tool, arguments = (*sys.argv[1:], "{}")[:3]
+    anyio.run(main, target, tool, arguments)

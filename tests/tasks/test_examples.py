@@ -1,0 +1,70 @@
+"""The examples do what they say, against servers that we did not write."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+
+import anyio
+import pytest
+
+from emceepee.client import Http, Stdio
+from tests.tasks.asking import LIMIT_S
+from tests.tasks.peers import PeerName, Servers
+
+pytestmark = pytest.mark.anyio
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+async def run(name: str, *arguments: str, typed: str = "") -> list[str]:
+    """What an example prints, line by line, if `typed` is typed into it."""
+    command = [sys.executable, str(EXAMPLES / name), *arguments]
+    with anyio.fail_after(LIMIT_S):
+        done = await anyio.run_process(command, input=typed.encode(), stderr=None)
+    return done.stdout.decode().splitlines()
+
+
+def url(servers: Servers, peer: PeerName) -> str:
+    target = servers.target(peer, "HTTP")
+    assert isinstance(target, Http)
+    return target.url
+
+
+async def test_an_example_follows_a_task_over_http(servers: Servers) -> None:
+    lines = await run("follow_a_task.py", url(servers, "npm"), "work", '{"topic": "bees"}')
+    assert lines[0].startswith("The server made a task of it:")
+    assert "It is working: reading" in lines
+    assert lines[-1] == "worked on bees"
+
+
+async def test_an_example_follows_an_extension_task(servers: Servers) -> None:
+    lines = await run("follow_a_task.py", url(servers, "fastmcp"), "work", '{"topic": "bees"}')
+    assert lines[0].startswith("The server made a task of it:")
+    assert lines[-1] == "worked on bees"
+
+
+async def test_an_example_starts_a_server_and_calls_a_plain_tool(servers: Servers) -> None:
+    target = servers.target("npm", "stdio")
+    assert isinstance(target, Stdio)
+    command = shlex.join([target.command, *target.args])
+    assert await run("follow_a_task.py", command, "echo", '{"text": "hi"}') == ["hi"]
+
+
+@pytest.mark.parametrize("tool", ["elicit_as_task", "elicit_inside", "elicit"])
+async def test_an_example_answers_a_form_however_it_arrives(servers: Servers, tool: str) -> None:
+    lines = await run("answer_questions.py", url(servers, "npm"), tool, '{"question": "Who?"}', typed="Ada\n")
+    assert lines == ["Who?", "name: accept Ada"]
+
+
+async def test_an_example_answers_for_a_model(servers: Servers) -> None:
+    lines = await run("answer_questions.py", url(servers, "python"), "sample_inside", typed="word\n")
+    assert lines == ["[user] Say a word", "What would a model say? a person said word"]
+
+
+async def test_an_example_watches_a_task_from_its_beginning_to_its_end(servers: Servers) -> None:
+    lines = await run("watch_events.py", url(servers, "npm"), "work")
+    assert lines[0].startswith("+ task ")
+    assert lines[-2].endswith(": TaskCompleted")
+    assert lines[-1] == "  the server has 1 tasks"
