@@ -84,10 +84,11 @@ class ConnectFailed(WireError):
 
 
 class ConnectionLost(WireError):
-    """The connection is gone, because of `reason`."""
+    """The connection is gone, because of `reason`; a request that was not `was_taken` can be sent again."""
 
-    def __init__(self, reason: str = "the connection was closed") -> None:
+    def __init__(self, reason: str = "the connection was closed", *, was_taken: bool = True) -> None:
         self.reason = reason
+        self.was_taken = was_taken
         super().__init__(reason)
 
 

@@ -127,7 +127,7 @@ async def do(client: HubClient, work: GatedWork, timeout_ms: int = 5000) -> Answ
         reply = await respond_with(caller, "demo", work, timeout_ms=timeout_ms)
     except ToolError as error:
         reply = error_reply(error)
-    return Answer(complete(reply, client.session.state))
+    return Answer(complete(reply, caller))
 
 
 async def quiet(client: HubClient) -> HubClient:

@@ -15,6 +15,7 @@ import anyio.abc
 from platformdirs import user_data_dir
 
 from emceepee.cli.watching import watching
+from emceepee.concurrency import task_group
 from emceepee.config import Configuration, ServerConfig, Sources
 from emceepee.errors import EmceepeeError
 from emceepee.front.serving import bind, serve_http
@@ -72,7 +73,7 @@ async def _serve(sources: Sources, configuration: Configuration, listener: socke
     hub = _hub(configuration, store, metrics, restore_programs=configuration.settings.allow_spawn)
     metrics.watch(hub)
     stop = anyio.Event()
-    async with anyio.create_task_group() as tasks:
+    async with task_group() as tasks:
         await tasks.start(hub.run)
         await tasks.start(_stop_on_signal, stop)
         async with anyio.create_task_group() as serving:
@@ -92,7 +93,7 @@ async def _stdio(sources: Sources, configuration: Configuration) -> None:
     hub = _hub(configuration, _store(configuration.settings.data or MEMORY))
     stop = anyio.Event()
     with claimed_stdio() as (stdin, stdout):
-        async with anyio.create_task_group() as tasks:
+        async with task_group() as tasks:
             await tasks.start(hub.run)
             await tasks.start(_stop_on_signal, stop)
             async with anyio.create_task_group() as serving:

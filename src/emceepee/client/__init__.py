@@ -31,9 +31,10 @@ from emceepee.client.resumption import Resumption
 from emceepee.client.targets import Http, Sse, Stdio, Target
 from emceepee.client.tasks import RemoteTask
 from emceepee.wire.peer import OnProgress
-from emceepee.wire.process import birth_of, kill_leftover
+from emceepee.wire.process import PLACE_VARIABLE, end_leftovers
 
 __all__ = [
+    "PLACE_VARIABLE",
     "RELATED_TASK_META_KEY",
     "CallRef",
     "ClientOptions",
@@ -61,7 +62,6 @@ __all__ = [
     "TaskStatus",
     "TasksListed",
     "Update",
-    "birth_of",
     "connect",
-    "kill_leftover",
+    "end_leftovers",
 ]

@@ -160,10 +160,13 @@ class EventLog:
 
     def _deliver(self, events: tuple[Event, ...]) -> Delivery:
         lost, self._lost = self._lost, 0
-        if self.has_news and self._kept:
-            self._journal.forget_events(self._kept[-1].id)
         self._delivered = self._count
         return Delivery(events, lost)
+
+    def told(self, delivery: Delivery) -> None:
+        """The response with these events is out: after a restart they need not be told again."""
+        for event in delivery.events:
+            self._journal.forget_event(event.id)
 
     def has_after(self, event_id: str) -> bool:
         """Whether `read_after` would have anything to tell."""

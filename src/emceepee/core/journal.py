@@ -20,5 +20,8 @@ class Journal:
 
     def save_event(self, event: Event) -> None: ...
 
+    def forget_event(self, event_id: str) -> None:
+        """The response that tells of it is out."""
+
     def forget_events(self, last_event_id: str) -> None:
-        """Events up to this one need not be told after a restart: they were told, or evicted."""
+        """Events up to this one need not be told after a restart: they were evicted."""

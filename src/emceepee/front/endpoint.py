@@ -88,5 +88,6 @@ class Endpoint:
             on_progress=served.progress if served.wants_progress else None,
             hung_up=lambda: served.hang_up,
         )
+        served.on_sent = caller.sent
         with session.in_use():
             return await self._tools.call(caller, name, params.get("arguments") or {})

@@ -57,7 +57,9 @@ async def send_body(
     length = (b"content-length", str(len(body)).encode())
     kind = () if content_type is None else ((b"content-type", content_type.encode()),)
     await send({"type": "http.response.start", "status": status, "headers": [*kind, length, *headers]})
-    await send({"type": "http.response.body", "body": body})
+    # In two steps: the second waits until a large body has left our buffers, or the client has gone.
+    await send({"type": "http.response.body", "body": body, "more_body": True})
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 def _encoded(message: Mapping[str, Any]) -> bytes:
@@ -101,6 +103,8 @@ class Exchange:
             message = await answer(self.request)
         if self.request.hang_up != "gone":
             await self._finish(message or _cancelled(self.request.request_id))
+            if message is not None:
+                self.request.on_sent()
         self._tasks.cancel_scope.cancel()
 
     async def _watch_client(self) -> None:

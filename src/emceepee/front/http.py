@@ -141,6 +141,8 @@ class HttpFront:
         client = self._find(headers)
         self._forget(client)
         client.session.close()
+        # Once we have said that it is over, it must not come back.
+        await client.session.durable()
         await send_json(send, None, 200)
 
     # Sessions

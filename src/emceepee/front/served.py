@@ -33,6 +33,8 @@ class ServedRequest:
         self.request_id = request_id
         self.hang_up: HangUp | None = None
         self.scope = anyio.CancelScope()
+        self.on_sent: Callable[[], None] = lambda: None
+        """Called by the front when the response is out."""
         self._post = post
         self._relay = ProgressRelay()
         self._token = _progress_token(params)

@@ -135,6 +135,7 @@ class StdioFront:
         # A request that its client cancelled is not answered.
         if message is not None and served.hang_up is None:
             await self._outbox.send(message)
+            served.on_sent()
 
     async def _fill_silence(self, served: ServedRequest) -> None:
         while served.wants_progress:

@@ -8,12 +8,12 @@ import anyio
 import anyio.abc
 from structlog import get_logger
 
-from emceepee.client import Target
+from emceepee.client import Target, end_leftovers
 from emceepee.clock import Clock, SystemClock
 from emceepee.concurrency import task_group
 from emceepee.config import HubSettings, ServerConfig
 from emceepee.errors import EmceepeeError, SessionClosed
-from emceepee.hub.journal import Memories, end_leftovers, forget_server, recall, save_server, save_session
+from emceepee.hub.journal import Memories, forget_server, recall, save_server, save_session
 from emceepee.hub.link import target_of
 from emceepee.hub.registry import ServerRegistry
 from emceepee.hub.session import Session
@@ -71,7 +71,7 @@ class Hub:
         """
         async with self.store.opened(), task_group() as self._tasks:
             records = await self.store.load()
-            if count := end_leftovers(self.store, records):
+            if self.store.place is not None and (count := end_leftovers(self.store.place)):
                 log.warning("leftover_programs_ended", count=count)
             await self._restore(recall(records))
             task_status.started()
@@ -97,6 +97,8 @@ class Hub:
         session = Session(self._ids(), self._shared)
         save_session(self.store, session.id, self.clock.now())
         await self._open(session)
+        # Its id is about to be told, and has to be known to the next hub as well.
+        await session.durable()
         return session
 
     async def _open(self, session: Session) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeAlias
 
-from emceepee.client import birth_of, kill_leftover
 from emceepee.config import ServerConfig
 from emceepee.core.events import Event
 from emceepee.core.journal import Journal
@@ -17,10 +16,7 @@ __all__ = [
     "Memories",
     "SessionMemories",
     "StoreJournal",
-    "end_leftovers",
-    "forget_process",
     "forget_server",
-    "note_process",
     "recall",
     "save_server",
     "save_session",
@@ -60,6 +56,10 @@ class StoreJournal(Journal):
         if not self._is_stopped:
             self._store.put(Key("event", self._session_id, event.id), asdict(event))
 
+    def forget_event(self, event_id: str) -> None:
+        if not self._is_stopped:
+            self._store.delete(Key("event", self._session_id, event_id))
+
     def forget_events(self, last_event_id: str) -> None:
         if not self._is_stopped:
             self._store.delete_up_to(Key("event", self._session_id, last_event_id))
@@ -89,26 +89,6 @@ def save_server(store: Store, config: ServerConfig) -> None:
 
 def forget_server(store: Store, name: str) -> None:
     store.delete(Key("server", NOBODY, name))
-
-
-def note_process(store: Store, process_id: int) -> None:
-    """A program was started, which must not outlive us, whatever way we end."""
-    if (birth := birth_of(process_id)) is not None:
-        store.put(Key("process", NOBODY, str(process_id)), {"birth": birth})
-
-
-def forget_process(store: Store, process_id: int) -> None:
-    store.delete(Key("process", NOBODY, str(process_id)))
-
-
-def end_leftovers(store: Store, records: Mapping[Key, JsonObject]) -> int:
-    """End the programs of a hub that was killed before it could do so itself; how many there were."""
-    count = 0
-    for key, value in records.items():
-        if key.kind == "process":
-            count += kill_leftover(int(key.id), str(value.get("birth")))
-            store.delete(key)
-    return count
 
 
 def recall(records: Mapping[Key, JsonObject]) -> Memories:

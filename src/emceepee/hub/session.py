@@ -22,7 +22,7 @@ from emceepee.core.timers import Timer
 from emceepee.errors import PeerError, ServerDisconnected, SessionClosed, WireError
 from emceepee.hub.call import Call
 from emceepee.hub.calls import CallRunner
-from emceepee.hub.journal import SessionMemories, StoreJournal, forget_process, note_process
+from emceepee.hub.journal import SessionMemories, StoreJournal
 from emceepee.hub.link import Link
 from emceepee.hub.questions import QuestionDesk
 from emceepee.hub.shared import Shared
@@ -61,7 +61,6 @@ class Session:
         self.links: dict[str, Link] = {}
         self.closed = anyio.Event()
         self._closing = anyio.Event()
-        self._is_suspended = False
         self._tasks: anyio.abc.TaskGroup
         self.calls: CallRunner
         self.questions: QuestionDesk
@@ -103,8 +102,6 @@ class Session:
                 task_status.started()
                 try:
                     await self._closing.wait()
-                    if not self._is_suspended:
-                        self._journal.erase()
                     await self.questions.reject_all("The session was closed")
                     self.calls.fail_all(SessionClosed())
                     for wait in self._waits:
@@ -123,11 +120,12 @@ class Session:
 
     def close(self) -> None:
         """End for good: nothing of it is kept."""
-        self._closing.set()
+        if not self._closing.is_set():
+            self._journal.erase()
+            self._closing.set()
 
     def suspend(self) -> None:
         """End with the hub: what is in the store stays there, for the next one."""
-        self._is_suspended = True
         self._journal.stop()
         self._closing.set()
 
@@ -173,7 +171,7 @@ class Session:
                 self,
                 self.clock,
                 self._tasks,
-                find_target=self._shared.find_target,
+                find_target=self._shared.marked_target,
                 question_timeout_ms=self.settings.limits.question_timeout_ms,
                 backoff=self.settings.backoff,
             )
@@ -195,8 +193,6 @@ class Session:
 
     def on_link_connected(self, link: Link, kind: ReconnectKind | None, *, tools_changed: bool) -> None:
         log.info("server_connected", server=link.name, **link.config.public())
-        if link.life.identity is not None and link.life.identity.process_id is not None:
-            note_process(self._shared.store, link.life.identity.process_id)
         self._shared.telemetry.link_connected(link.name, again=kind is not None)
         if kind is None:
             capabilities = {} if link.server is None else dict(link.server.capabilities)
@@ -206,8 +202,6 @@ class Session:
 
     def on_link_lost(self, link: Link, reason: str) -> None:
         log.info("server_disconnected", server=link.name, reason=reason)
-        if link.life.identity is not None and link.life.identity.process_id is not None:
-            forget_process(self._shared.store, link.life.identity.process_id)
         self._shared.telemetry.link_lost(link.name)
         decisions = decide_on_loss(self.state.tasks.live(link.name), self.state.questions.pending(server=link.name))
         for task_id in decisions.kept_tasks:

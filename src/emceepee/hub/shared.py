@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from emceepee.client import Target
+from emceepee.client import PLACE_VARIABLE, Stdio, Target
 from emceepee.clock import Clock
 from emceepee.config import HubSettings, ServerConfig
 from emceepee.hub.registry import ServerRegistry
@@ -24,3 +24,10 @@ class Shared:
     """How to reach a server; tests put servers in memory there."""
     telemetry: Telemetry
     store: Store
+
+    def marked_target(self, config: ServerConfig) -> Target:
+        """The server, with a mark on its program by which the next hub finds it if we are killed."""
+        target = self.find_target(config)
+        if isinstance(target, Stdio) and self.store.place is not None:
+            return replace(target, env={**target.env, PLACE_VARIABLE: self.store.place})
+        return target

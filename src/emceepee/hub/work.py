@@ -61,6 +61,7 @@ class ToolCall:
     async def run(self, link: Link, call: Observer) -> JsonObject:
         resumption = call.resumption
         server = await (link.back() if resumption.is_possible else link.server_for_tool(self.tool))
+        is_second_try = False
         while True:
             try:
                 return await server.call_tool_task(
@@ -72,10 +73,12 @@ class ToolCall:
                     on_task=call.on_server_task,
                     resumption=resumption,
                 )
-            except ConnectionLost:
-                if not resumption.is_possible:
+            except ConnectionLost as lost:
+                if not resumption.is_possible and (lost.was_taken or is_second_try):
                     raise
-            server = await link.back()
+            # A server that was restarted knows nothing of our session, nor of the call, which can go to the new one.
+            is_second_try = True
+            server = await (link.back() if resumption.is_possible else link.connected())
 
 
 @dataclass(frozen=True, slots=True)

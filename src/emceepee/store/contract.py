@@ -45,6 +45,11 @@ class Store(Protocol):
         StoreError: the place cannot be used; whatever is there is left as it is.
     """
 
+    @property
+    def place(self) -> str | None:
+        """Where the next process will find it; None if nothing is kept."""
+        ...
+
     def opened(self) -> AbstractAsyncContextManager[None]: ...
 
     async def load(self) -> dict[Key, JsonObject]: ...

@@ -16,6 +16,10 @@ class MemoryStore:
     def __init__(self) -> None:
         self._records: dict[Key, JsonObject] = {}
 
+    @property
+    def place(self) -> str | None:
+        return None
+
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
         yield

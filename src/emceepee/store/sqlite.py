@@ -63,6 +63,10 @@ class SqliteStore:
         self._written = anyio.Event()
         self._connection: sqlite3.Connection | None = None
 
+    @property
+    def place(self) -> str | None:
+        return str(self._path.parent.resolve())
+
     # Opening
 
     @asynccontextmanager
@@ -149,7 +153,11 @@ class SqliteStore:
             self._is_failing = False
         except sqlite3.Error as error:
             log.error("store_write_failed", path=str(self._path), error=str(error))
-            self._pending = {**batch, **self._pending}
+            for slot, change in self._pending.items():
+                # To the end, also where the batch has the slot: another order would bring deleted records back.
+                batch.pop(slot, None)
+                batch[slot] = change
+            self._pending = batch
             self._dirty.set()
             self._is_failing = True
         self._written.set()
@@ -169,7 +177,9 @@ class SqliteStore:
             version = connection.execute("PRAGMA user_version").fetchone()[0]
             if version > SCHEMA_VERSION:
                 raise StoreError(str(self._path), f"it was written by a newer emceepee (schema {version})")
-            connection.execute("PRAGMA quick_check(1)")
+            # It does not raise, but says what it found.
+            if (found := connection.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
+                raise StoreError(str(self._path), f"it is damaged ({' '.join(found.split())})")
             connection.execute("PRAGMA journal_mode = WAL")
             # The file survives a crash of ours at any moment; a crash of the machine may cost the last moments.
             connection.execute("PRAGMA synchronous = NORMAL")

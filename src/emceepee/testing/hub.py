@@ -96,7 +96,9 @@ class HubClient:
             on_progress=lambda *news: self.progress.append(news),
             hung_up=lambda: self.hang_up,
         )
-        return Answer(await _TOOLS.call(caller, tool, arguments))
+        answer = Answer(await _TOOLS.call(caller, tool, arguments))
+        caller.sent()
+        return answer
 
     async def execute(self, server: str, tool: str, args: JsonObject | None = None, **options: Any) -> Answer:
         return await self.call("execute_tool", server=server, tool=tool, args=args or {}, **options)

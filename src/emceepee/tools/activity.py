@@ -29,7 +29,8 @@ async def await_activity(caller: Caller, given: AwaitActivity) -> Reply:
     cursor = given.last_event_id
     has_news = state.events.has_news if cursor is None else state.events.has_after(cursor)
     wake = None if has_news else await caller.session.wait_for_event(given.timeout_ms / 1000)
-    delivery = state.events.read_new() if cursor is None else state.events.read_after(cursor)
+    await caller.session.durable()
+    delivery = caller.read_new() if cursor is None else caller.read_after(cursor)
     answer: JsonObject = {
         "triggers": _triggers(has_news, wake, delivery.events),
         "events": _by_server(delivery.events),

@@ -36,7 +36,7 @@ class ToolBox:
             log.exception("tool_crashed", tool=name)
             reply = error_reply(ToolError("The hub failed.", "Its log has the details."))
         await caller.session.durable()
-        return complete(reply, caller.session.state)
+        return complete(reply, caller)
 
     async def _run(self, caller: Caller, name: str, arguments: object) -> Reply:
         tool = self._tools.get(name)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from emceepee.core.events import Delivery
 from emceepee.hub import Hub, Session
 
 __all__ = ["Caller", "HangUp"]
@@ -23,3 +24,20 @@ class Caller:
     may_spawn: bool = False
     on_progress: Callable[[float, float | None, str | None], None] | None = None
     hung_up: Callable[[], HangUp | None] = lambda: None
+    deliveries: list[Delivery] = field(default_factory=list)
+    """The events that stand in the response."""
+
+    def read_new(self) -> Delivery:
+        return self._delivered(self.session.state.events.read_new())
+
+    def read_after(self, event_id: str) -> Delivery:
+        return self._delivered(self.session.state.events.read_after(event_id))
+
+    def sent(self) -> None:
+        """The response is out. Not before that are its events forgotten: a hub that is killed must not lose them."""
+        for delivery in self.deliveries:
+            self.session.state.events.told(delivery)
+
+    def _delivered(self, delivery: Delivery) -> Delivery:
+        self.deliveries.append(delivery)
+        return delivery

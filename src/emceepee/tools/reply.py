@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 
 from emceepee.core.events import Delivery
 from emceepee.core.questions import Question
-from emceepee.core.state import SessionState
 from emceepee.errors import ToolError
+from emceepee.tools.caller import Caller
 
 __all__ = ["Reply", "complete", "error_reply", "json_reply", "json_text", "listed", "pending_client", "text_block"]
 
@@ -65,19 +65,20 @@ def pending_client(questions: Iterable[Question]) -> JsonObject:
     return found
 
 
-def complete(reply: Reply, state: SessionState) -> JsonObject:
+def complete(reply: Reply, caller: Caller) -> JsonObject:
     """The `CallToolResult` for a reply; whatever is new is delivered by it."""
-    blocks = [] if reply.tells_events else _standing_blocks(state)
+    blocks = [] if reply.tells_events else _standing_blocks(caller)
     if reply.passed_through is None:
         result: JsonObject = {"content": [*reply.content, *blocks]}
         return {**result, "isError": True} if reply.is_error else result
     return _with_blocks(reply.passed_through, blocks)
 
 
-def _standing_blocks(state: SessionState) -> list[JsonObject]:
+def _standing_blocks(caller: Caller) -> list[JsonObject]:
     blocks = []
+    state = caller.session.state
     if state.events.has_news:
-        blocks.append(text_block(json_text(_told(state.events.read_new()))))
+        blocks.append(text_block(json_text(_told(caller.read_new()))))
     if questions := state.questions.pending():
         blocks.append(text_block(json_text({"pending_client_action": pending_client(questions)})))
     return blocks

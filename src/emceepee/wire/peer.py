@@ -25,7 +25,7 @@ from emceepee.clock import Clock
 from emceepee.concurrency import companions
 from emceepee.errors import ConnectionLost, EmceepeeError, PeerError, RequestTimedOut
 from emceepee.wire.era import Era, HandshakeEra
-from emceepee.wire.transport import Channel, ChannelState, Transport, is_transport_failure
+from emceepee.wire.transport import Channel, ChannelState, Transport, is_transport_failure, was_never_taken
 
 __all__ = ["OnProgress", "Peer", "PeerHandler", "open_peer"]
 
@@ -158,6 +158,8 @@ class Peer:
             self.last_heard = self.clock.monotonic()
             return result
         except MCPError as error:
+            if was_never_taken(error.error.data):
+                raise ConnectionLost(error.error.message, was_taken=False) from None
             if error.code == CONNECTION_CLOSED and self._state.lost_reason is not None:
                 raise ConnectionLost(self._state.lost_reason) from None
             if is_transport_failure(error.error.data) or (error.code == CONNECTION_CLOSED and self.closed.is_set()):

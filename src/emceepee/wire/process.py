@@ -18,9 +18,12 @@ from mcp.client.stdio import get_default_environment
 
 from emceepee.errors import ConnectFailed
 
-__all__ = ["birth_of", "exit_reason", "kill_group", "kill_leftover", "spawn", "stop"]
+__all__ = ["PLACE_VARIABLE", "end_leftovers", "exit_reason", "kill_group", "spawn", "stop"]
 
 logger = logging.getLogger(__name__)
+
+PLACE_VARIABLE = "MCP_HUB_DATA"
+"""Says in the environment of a program which hub it belongs to, by where that keeps its data."""
 
 STEP_SECONDS = 1.0
 """For each of the two polite ways to end a server; both together stay below the transport's closing time."""
@@ -104,23 +107,17 @@ def _signal_group(process: Process, number: signal.Signals) -> None:
         os.killpg(process.pid, number)
 
 
-def birth_of(pid: int) -> str | None:
-    """When a process was started, in the kernel's own words; None if there is none, or no way to know.
+def end_leftovers(place: str) -> int:
+    """End the programs of a hub that kept its data at `place` and was killed; how many there were.
 
-    A pid alone is not enough to recognise a process: the next one may have it.
+    They are known by a variable in their environment, which a program has from its first moment on, and its children
+    as well: whatever is written down elsewhere comes too late for a hub that is killed in between.
     """
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    # The command stands in parentheses and may hold anything; the 22nd field is the 20th after it.
-    return stat.rpartition(")")[2].split()[19]
-
-
-def kill_leftover(pid: int, birth: str) -> bool:
-    """End a server's group that outlived a hub which was killed; whether there was one."""
-    if birth_of(pid) != birth:
-        return False
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)
-    return True
+    mark = os.fsencode(f"{PLACE_VARIABLE}={place}")
+    count = 0
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if mark in (entry / "environ").read_bytes().split(b"\0"):
+                os.kill(int(entry.name), signal.SIGKILL)
+                count += 1
+    return count

@@ -21,6 +21,7 @@ __all__ = [
     "Transport",
     "TransportKind",
     "is_transport_failure",
+    "was_never_taken",
 ]
 
 TransportKind: TypeAlias = Literal["http", "sse", "stdio", "memory"]
@@ -84,8 +85,16 @@ TRANSPORT_FAILURE = "emceepee.transport_failure"
 any error code, so the code cannot tell."""
 
 
+NEVER_TAKEN = "emceepee/never-taken"
+"""Beside it: the server has refused the request as a whole, so that nothing of it has happened."""
+
+
 def is_transport_failure(data: object) -> bool:
     return isinstance(data, dict) and TRANSPORT_FAILURE in data
+
+
+def was_never_taken(data: object) -> bool:
+    return isinstance(data, dict) and NEVER_TAKEN in data
 
 
 CLOSE_TIMEOUT = 3.0
