@@ -6,11 +6,11 @@ Each gives a `CallToolResult`, so that whatever became a task has its result fet
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-from emceepee.client import Resumption, TaskCreated, TaskStatus
+from emceepee.client import Resumption, ServerConnection, TaskCreated, TaskStatus
 from emceepee.errors import ConnectionLost
 from emceepee.hub.link import Link
 
@@ -91,8 +91,7 @@ class ResourceRead:
         return {"uri": self.uri}
 
     async def run(self, link: Link, call: Observer) -> JsonObject:
-        server = await link.connected()
-        return _as_text(await server.read_resource(self.uri, origin=call))
+        return _as_text(await _asked(link, lambda server: server.read_resource(self.uri, origin=call)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +105,17 @@ class PromptGet:
         return {"name": self.name, "arguments": dict(self.arguments)}
 
     async def run(self, link: Link, call: Observer) -> JsonObject:
-        server = await link.connected()
-        return _as_text(await server.get_prompt(self.name, self.arguments, origin=call))
+        return _as_text(await _asked(link, lambda server: server.get_prompt(self.name, self.arguments, origin=call)))
+
+
+async def _asked(link: Link, ask: Callable[[ServerConnection], Awaitable[JsonObject]]) -> JsonObject:
+    """Ask, and once more if a server that was restarted had not even taken the request."""
+    try:
+        return await ask(await link.connected())
+    except ConnectionLost as lost:
+        if lost.was_taken:
+            raise
+    return await ask(await link.connected())
 
 
 def _as_text(result: Mapping[str, Any]) -> JsonObject:
