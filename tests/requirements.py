@@ -165,6 +165,14 @@ SESSIONS = {
 }
 
 LINKS = {
+    "T001-reconnect": "A lost link reconnects by itself, with backoff and jitter, and at once when it is needed.",
+    "T001-reconnect-told": "Reconnecting and the reconnect are told as events.",
+    "T001-restart-or-blip": "A restart is told from a network blip by session id, version or process.",
+    "T001-reconcile": "After a reconnect lists are refreshed, what can be proven alive lives on, the rest has failed.",
+    "T001-list-changed": "A list that changed over a reconnect is a notification event.",
+    "T000-persistence": "Sessions, tasks, results and undelivered events outlive a restart of the hub.",
+    "P001-unit-reconciliation": "Reconciliation: invalidation and its events.",
+    "T000-related-task": "Questions of a server's own tasks are linked by related-task.",
     "T001-link-status": "A link is not_connected, connecting, connected, error or disconnected, with its last error.",
     "T001-link-needed": "A call connects a link that is not connected.",
     "T001-link-shared": "Requests for a connecting link share one attempt.",
@@ -274,17 +282,9 @@ AREAS: Mapping[str, Mapping[str, str]] = {
 REQUIREMENTS: Mapping[str, str] = {id_: text for area in AREAS.values() for id_, text in area.items()}
 
 LATER: Mapping[str, str] = {
-    "T001-reconnect": "A lost link reconnects by itself, with backoff and jitter: issue 5, links that come back.",
-    "T001-reconnect-told": "server_reconnecting and server_reconnected events and their log names: issue 5.",
-    "T001-restart-or-blip": "A restart is told from a network blip by session id, version or process: issue 5.",
-    "T001-reconcile": "After a reconnect lists are refreshed, and what cannot be proven alive is invalidated: issue 5.",
-    "T001-list-changed": "A list that changed over a reconnect is a notification event: issue 5.",
-    "T000-persistence": "Tasks outlive a restart of the hub: issue 5, state that survives.",
     "T001-replay": "A dropped SSE stream of a client resumes with Last-Event-ID: issue 6, resumable streams.",
     "T001-replay-isolation": "Replay never crosses sessions, and is apart from event delivery: issue 6.",
-    "T000-related-task": "Questions of a server's own tasks are linked by related-task: issue 4, native tasks.",
     "P000-manual-claude-code": "With Claude Code as the client: issue 6, every client; other clients stand in for it.",
-    "P001-unit-reconciliation": "Reconciliation: invalidation and its events: issue 5.",
     "P001-int-sse-replay": "SSE reconnection with Last-Event-ID: issue 6.",
 }
 """Promises that are kept elsewhere: why they have no test here yet, so that none is dropped in silence."""

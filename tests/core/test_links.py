@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from emceepee.core.backoff import Backoff
 from emceepee.core.links import STABLE_SECONDS, LinkIdentity, LinkLife, Retry
 from emceepee.errors import ImpossibleTransition
+from tests.requirements import requirement
 
 MIDDLE = 0.5
 """The chance that leaves a delay as it is."""
@@ -56,6 +57,7 @@ def test_a_program_gets_five_restarts_and_then_waits_for_somebody_to_ask() -> No
     assert life.failed("crashed", 0.0, MIDDLE) == Retry(1, 1.0)
 
 
+@requirement("T001-restart-or-blip")
 @pytest.mark.parametrize(
     ("before", "after", "kind"),
     [

@@ -11,6 +11,7 @@ import pytest
 from emceepee.errors import PeerError
 from emceepee.testing import FakeClock, HubClient, ScriptedCall, ScriptedServer, form, running_hub, settle, text_result
 from tests.interaction.gates import Gate, ask_name, echo
+from tests.requirements import requirement
 
 pytestmark = pytest.mark.anyio
 
@@ -48,6 +49,7 @@ class TaskServer(ScriptedServer):
         )
 
 
+@requirement("T001-reconnect", "T001-reconnect-told")
 async def test_a_lost_server_is_connected_again_after_a_second(clock: FakeClock) -> None:
     server = ScriptedServer({"echo": echo})
     async with running_hub({"demo": server}, clock=clock) as running:
@@ -81,6 +83,7 @@ async def test_a_request_does_not_wait_for_the_next_try(clock: FakeClock) -> Non
         assert (await client.execute("demo", "echo", {"text": "at once"})).texts[0] == "at once"
 
 
+@requirement("T001-list-changed")
 async def test_a_list_that_changed_over_a_reconnect_is_told(clock: FakeClock) -> None:
     server = ScriptedServer({"echo": echo})
     async with running_hub({"demo": server}, clock=clock) as running:
@@ -118,6 +121,7 @@ async def test_a_server_that_cannot_be_reached_is_tried_again_and_again(clock: F
         assert client.session.link("demo").status == "connected"
 
 
+@requirement("T001-reconcile")
 async def test_a_native_task_lives_on_over_a_lost_connection(clock: FakeClock) -> None:
     server = TaskServer()
     async with running_hub({"demo": server}, clock=clock) as running:
@@ -139,6 +143,7 @@ async def test_a_native_task_lives_on_over_a_lost_connection(clock: FakeClock) -
         assert "server-1" not in str(result.raw)
 
 
+@requirement("T001-reconcile", "P001-unit-reconciliation")
 async def test_a_native_task_that_the_server_forgot_fails_after_the_reconnect(clock: FakeClock) -> None:
     server = TaskServer()
     async with running_hub({"demo": server}, clock=clock) as running:

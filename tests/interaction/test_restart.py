@@ -14,6 +14,7 @@ from emceepee.store import MemoryStore, SqliteStore, Store
 from emceepee.testing import FakeClock, HubClient, RunningHub, ScriptedServer, running_hub, settle
 from tests.interaction.gates import Gate, ask_name, echo
 from tests.interaction.test_links import TaskServer
+from tests.requirements import requirement
 
 pytestmark = pytest.mark.anyio
 
@@ -33,6 +34,7 @@ async def restarted(
         yield running, HubClient(running.hub, running.hub.sessions[session_id])
 
 
+@requirement("T000-persistence")
 async def test_a_finished_result_and_its_undelivered_event_are_there_after_a_restart(
     clock: FakeClock, store: Store
 ) -> None:

@@ -186,6 +186,7 @@ async def test_what_a_server_wants_its_caller_to_be_told_meanwhile_is_told(
     assert promoted.texts[0].startswith("hold has begun")
 
 
+@pytest.mark.requirement("T000-related-task")
 @transports
 @pytest.mark.parametrize("peer", ["python", "npm"])
 async def test_two_tasks_of_one_tool_keep_their_questions_apart(
