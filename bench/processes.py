@@ -61,7 +61,9 @@ async def hub(command: Sequence[str], server_url: str) -> AsyncIterator[Served]:
     with TemporaryDirectory(prefix="emceepee-bench-") as folder:
         config = Path(folder) / "servers.json"
         config.write_text(json.dumps({"mcpServers": {"demo": {"url": server_url}}}))
-        async with _running([*command, "--port", str(port), "--config", str(config)]) as process:
+        # The store is a real one, as for a user, but not the user's own.
+        options = ["--port", str(port), "--config", str(config), "--data", str(Path(folder) / "data")]
+        async with _running([*command, *options]) as process:
             url = f"http://127.0.0.1:{port}/mcp"
             with anyio.fail_after(START_LIMIT_S):
                 await _serving(url, process)

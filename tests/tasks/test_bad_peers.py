@@ -186,6 +186,30 @@ async def test_a_server_that_cannot_cancel_is_left_alone(clock: FakeClock) -> No
         assert "tasks/cancel" not in server.scripted.received_methods()
 
 
+# It does not bear to be interrupted
+
+
+async def test_a_cancelled_task_is_ended_by_name_and_by_nothing_else(clock: FakeClock) -> None:
+    """A server on the 1.x Python SDK ends if `notifications/cancelled` crosses its answer to `tasks/result`."""
+    server = TaskServer(methods={"tasks/result": never})
+    async with hub_with(server, clock) as client:
+        await client.call("cancel_task", task_id=await promoted(client))
+        await settle()
+        assert "tasks/cancel" in server.scripted.received_methods()
+        assert "notifications/cancelled" not in server.scripted.received_methods()
+
+
+async def test_a_poll_that_is_not_needed_any_more_is_not_taken_back(clock: FakeClock) -> None:
+    server = TaskServer(methods={"tasks/get": never})
+    async with calling(server, clock) as call:
+        await clock.advance(1.5)
+        assert "tasks/get" in server.scripted.received_methods()
+        server.finish("done")
+        await settle()
+        assert call.result == server.result
+        assert "notifications/cancelled" not in server.scripted.received_methods()
+
+
 # It forgets, or talks nonsense
 
 

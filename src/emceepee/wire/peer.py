@@ -122,7 +122,8 @@ class Peer:
         """
         outgoing = (era or self.era).dress(method, params)
         options = CallOptions(request_id=self.new_request_id() if request_id is None else request_id)
-        if method in ("initialize", "server/discover"):
+        # Negotiation must not be cancelled; and what is asked about a task is not the task, which is ended by name.
+        if method in ("initialize", "server/discover") or method.startswith("tasks/"):
             options["cancel_on_abandon"] = False
         if outgoing.headers or headers:
             options["headers"] = {**outgoing.headers, **(headers or {})}
