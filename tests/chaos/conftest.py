@@ -8,7 +8,7 @@ import pytest
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("chaos")
     group.addoption("--chaos-seed", type=int, default=1, help="what the schedule of the chaos suite is made from")
-    group.addoption("--chaos-seconds", type=float, default=45, help="how long the chaos goes on")
+    group.addoption("--chaos-seconds", type=float, default=30, help="how long the chaos goes on")
 
 
 @pytest.fixture
@@ -19,5 +19,5 @@ def chaos_seed(request: pytest.FixtureRequest) -> int:
 
 @pytest.fixture
 def chaos_seconds(request: pytest.FixtureRequest) -> float:
-    seconds: float = request.config.getoption("--chaos-seconds", default=45.0)
+    seconds: float = request.config.getoption("--chaos-seconds", default=30.0)
     return seconds
