@@ -30,10 +30,10 @@ class Sink:
     def on_question(self, question: Question) -> None:
         self.questions.append(question)
 
-    def on_notification(self, method: str, params: Mapping[str, Any]) -> None:
+    def on_notification(self, method: str, params: Mapping[str, Any], origin: object) -> None:
         self.notifications.append((method, params))
 
-    def on_log(self, source: LogSource, entry: Mapping[str, Any]) -> None:
+    def on_log(self, source: LogSource, entry: Mapping[str, Any], origin: object) -> None:
         self.logs.append((source, entry))
 
 

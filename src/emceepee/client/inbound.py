@@ -100,18 +100,20 @@ class Inbound:
         if self._sink is None:
             return
         if method == "notifications/message":
-            self._sink.on_log("protocol", params)
+            self._sink.on_log("protocol", params, self._belonging(related, params).call)
         elif method not in ("notifications/progress", "notifications/cancelled"):
-            self._sink.on_notification(method, params)
+            self._sink.on_notification(method, params, self._belonging(related, params).call)
 
     def on_garbage(self, error: Exception) -> None:
         log.debug("server_sent_garbage", error=type(error).__name__)
         if self._sink is not None:
-            self._sink.on_log("stderr", {"level": "warning", "data": "the server wrote something that is not JSON-RPC"})
+            self._sink.on_log(
+                "stderr", {"level": "warning", "data": "the server wrote something that is not JSON-RPC"}, None
+            )
 
     def on_stderr(self, line: str) -> None:
         if self._sink is not None:
-            self._sink.on_log("stderr", {"level": "info", "data": line})
+            self._sink.on_log("stderr", {"level": "info", "data": line}, None)
 
     # Questions
 

@@ -20,9 +20,11 @@ class ClientSink(Protocol):
 
     def on_question(self, question: Question) -> None: ...
 
-    def on_notification(self, method: str, params: Mapping[str, Any]) -> None: ...
+    def on_notification(self, method: str, params: Mapping[str, Any], origin: object) -> None:
+        """`origin` is the one of the call that it came with, as far as that can be known."""
+        ...
 
-    def on_log(self, source: LogSource, entry: Mapping[str, Any]) -> None:
+    def on_log(self, source: LogSource, entry: Mapping[str, Any], origin: object) -> None:
         """A log entry, or a line of a program's output dressed as one."""
         ...
 

@@ -68,6 +68,8 @@ class Task:
     progress: Mapping[str, Any] | None = None
     result: Mapping[str, Any] | None = None
     error: str | None = None
+    peer_error: Mapping[str, Any] | None = None
+    """The server's own error, if it was one: `code`, `message` and perhaps `data`."""
     server_task_id: str | None = None
     """The server's own id of a native task: ours to use, never shown to a client."""
     poll_interval_ms: int | None = None
@@ -216,12 +218,15 @@ class TaskTable:
         *,
         result: Mapping[str, Any] | None = None,
         error: str | None = None,
+        peer_error: Mapping[str, Any] | None = None,
     ) -> Task:
         """Move a live task to a terminal state, tell it, and keep it for the retention time."""
         task = self.get(task_id)
         if status not in TRANSITIONS[task.status]:
             raise ImpossibleTransition(f"task {task_id}", task.status, status)
-        task = self._replace(task, status=status, result=result, error=error, status_message=None)
+        task = self._replace(
+            task, status=status, result=result, error=error, peer_error=peer_error, status_message=None
+        )
         self._journal.save_task(task)
         del self._live[task_id]
         self._paused.pop(task_id, None)

@@ -85,7 +85,7 @@ class Endpoint:
             self.hub,
             session,
             may_spawn=self._may_spawn,
-            on_progress=served.progress if served.wants_progress else None,
+            attendant=served,
             hung_up=lambda: served.hang_up,
         )
         served.on_sent = caller.sent

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import anyio
 
 from emceepee.core.progress import ProgressRelay
+from emceepee.hub import Attendant
 from emceepee.tools import HangUp
 
 __all__ = ["ServedRequest", "cancelled", "hang_up_of"]
@@ -24,7 +25,7 @@ def hang_up_of(reason: object) -> HangUp:
     return "timed_out" if isinstance(reason, str) and _TIMEOUT_WORDS.search(reason) else "cancelled"
 
 
-class ServedRequest:
+class ServedRequest(Attendant):
     """`post` puts a message on the request's own stream; `scope` is where the tool runs."""
 
     def __init__(

@@ -4,18 +4,23 @@
 the calls in flight. What a client sees of this is shaped in `emceepee.tools`.
 """
 
+from emceepee.hub.attendant import Attendant
 from emceepee.hub.call import Call
 from emceepee.hub.hub import Hub
 from emceepee.hub.link import Link
+from emceepee.hub.origin import LOCAL, Origin
 from emceepee.hub.session import Session
 from emceepee.hub.telemetry import CallOutcome, Telemetry
 from emceepee.hub.work import PromptGet, ResourceRead, ToolCall, Work
 
 __all__ = [
+    "LOCAL",
+    "Attendant",
     "Call",
     "CallOutcome",
     "Hub",
     "Link",
+    "Origin",
     "PromptGet",
     "ResourceRead",
     "Session",

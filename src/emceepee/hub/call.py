@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal, Protocol, TypeAlias
 
 import anyio
 
 from emceepee.client import RemoteTask, Resumption, TaskCreated, TaskStatus
 from emceepee.core.timers import Timer
-from emceepee.errors import ToolError
+from emceepee.errors import EmceepeeError, ToolError
+from emceepee.hub.attendant import Attendant
 from emceepee.hub.link import Link
 from emceepee.hub.work import Work
 
 __all__ = ["Call", "CallNews", "Promotion"]
 
 JsonObject: TypeAlias = dict[str, Any]
-OnProgress: TypeAlias = Callable[[float, float | None, str | None], None]
-Promotion: TypeAlias = Literal["timeout", "question", "client_gone"]
+Promotion: TypeAlias = Literal["timeout", "question", "client_gone", "server_task"]
 
 
 class CallNews(Protocol):
@@ -49,9 +49,12 @@ class Call:
         self.is_cancelling = False
         self.result: JsonObject | None = None
         self.error: ToolError | None = None
+        self.cause: EmceepeeError | None = None
+        """The error as it came, for clients that are told it untouched."""
         self.turned = anyio.Event()
         self.progress: Mapping[str, Any] | None = None
-        self.client_progress: OnProgress | None = None
+        self.attendant = Attendant()
+        """The client that waits for it."""
         self.scope = anyio.CancelScope()
         self._news = news
 

@@ -27,7 +27,8 @@ from emceepee.errors import (
     WireError,
     as_tool_error,
 )
-from emceepee.hub.call import Call, OnProgress, Promotion
+from emceepee.hub.attendant import Attendant
+from emceepee.hub.call import Call, Promotion
 from emceepee.hub.link import Link
 from emceepee.hub.telemetry import CallOutcome, Telemetry
 from emceepee.hub.work import ToolCall, Work
@@ -51,6 +52,7 @@ class CallRunner:
         *,
         max_live: int,
         telemetry: Telemetry,
+        on_promoted: Callable[[Call], None] = lambda _call: None,
         on_ended: Callable[[Call], None] = lambda _call: None,
     ) -> None:
         self._state = state
@@ -58,6 +60,7 @@ class CallRunner:
         self._tasks = tasks
         self._max_live = max_live
         self._telemetry = telemetry
+        self._on_promoted = on_promoted
         self._on_ended = on_ended
         self._numbers = count(1)
         self._live: dict[int, Call] = {}
@@ -87,11 +90,11 @@ class CallRunner:
         link: Link,
         work: Work,
         *,
-        timeout_ms: int,
+        timeout_ms: int | None,
         ttl_ms: int | None = None,
-        on_progress: OnProgress | None = None,
+        attendant: Attendant | None = None,
     ) -> Call:
-        """Send a call on its way.
+        """Send a call on its way; without a timeout its client waits for as long as it takes.
 
         Raises:
             TooManyTasks: the session has its fill of live calls and tasks.
@@ -106,9 +109,10 @@ class CallRunner:
             started=self._clock.monotonic(),
             news=self,
         )
-        call.client_progress = on_progress
+        call.attendant = attendant or call.attendant
         self._live[call.number] = call
-        self._state.deadlines.set(call.timer, call.started + timeout_ms / 1000)
+        if timeout_ms is not None:
+            self._state.deadlines.set(call.timer, call.started + timeout_ms / 1000)
         log.debug("tool_execution_start", server=call.server, tool=work.tool, has_args=bool(work.args))
         self._tasks.start_soon(self._run, call)
         return call
@@ -132,11 +136,12 @@ class CallRunner:
         """Make a task of a call that still runs; its client need not wait for it."""
         task = self._make_task(call)
         call.promoted_by = why
-        call.client_progress = None
         self._by_task[task.task_id] = call
         self._state.deadlines.discard(call.timer)
         self._telemetry.call_promoted(call.server, why)
         log.info("tool_execution_timeout", server=call.server, tool=call.tool, task_id=task.task_id, reason=why)
+        self._on_promoted(call)
+        call.attendant = Attendant()
         call.turned.set()
         return task
 
@@ -190,15 +195,18 @@ class CallRunner:
 
     def on_progress(self, call: Call, progress: Mapping[str, Any]) -> None:
         call.progress = progress
-        if call.client_progress is not None:
-            call.client_progress(progress["progress"], progress["total"], progress["message"])
-        elif call.task_id is not None and self.is_live(call):
+        call.attendant.progress(progress["progress"], progress["total"], progress["message"])
+        if call.task_id is not None and self.is_live(call):
             self._state.tasks.update(call.task_id, progress=progress)
 
     def on_server_task(self, call: Call, task: RemoteTask) -> None:
         call.server_task = task
-        if call.task_id is not None and self.is_live(call):
+        if not self.is_live(call):
+            return
+        if call.task_id is not None:
             self._tell_table(call.task_id, task)
+        elif call.attendant.takes_tasks:
+            self.promote(call, "server_task")
 
     # Inside
 
@@ -216,6 +224,7 @@ class CallRunner:
             try:
                 call.result = await call.work.run(call.link, call)
             except EmceepeeError as error:
+                call.cause = error
                 call.error = as_tool_error(error, call.server)
             except Exception as error:
                 log.exception("tool_execution_crashed", server=call.server, tool=call.tool)
@@ -237,7 +246,11 @@ class CallRunner:
         elif call.is_cancelling or (call.server_task is not None and call.server_task.status == "cancelled"):
             self._end_task(task_id, "cancelled")
         else:
-            self._end_task(task_id, "failed", error=_without_server_id(str(call.error), call))
+            text, code = _without_server_id(str(call.error), call), None
+            if isinstance(call.cause, PeerError):
+                code = {"code": call.cause.code, "message": _without_server_id(call.cause.message, call)}
+                code |= {} if call.cause.data is None else {"data": call.cause.data}
+            self._end_task(task_id, "failed", error=text, peer_error=code)
 
     def _stop(self, call: Call, outcome: FinalStatus) -> None:
         """End a call before its server is done with it."""
@@ -278,9 +291,15 @@ class CallRunner:
             self._state.tasks.update(task_id, status=status, status_message=server_task.status_message)
 
     def _end_task(
-        self, task_id: str, status: FinalStatus, *, result: Mapping[str, Any] | None = None, error: str | None = None
+        self,
+        task_id: str,
+        status: FinalStatus,
+        *,
+        result: Mapping[str, Any] | None = None,
+        error: str | None = None,
+        peer_error: Mapping[str, Any] | None = None,
     ) -> None:
-        task = self._state.tasks.finish(task_id, status, result=result, error=error)
+        task = self._state.tasks.finish(task_id, status, result=result, error=error, peer_error=peer_error)
         self._telemetry.task_ended(status)
         facts = {"task_id": task_id, "server": task.server, "tool": task.tool}
         if status == "failed":

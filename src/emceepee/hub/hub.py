@@ -15,6 +15,7 @@ from emceepee.config import HubSettings, ServerConfig
 from emceepee.errors import EmceepeeError, SessionClosed
 from emceepee.hub.journal import Memories, forget_server, recall, save_server, save_session
 from emceepee.hub.link import target_of
+from emceepee.hub.origin import Origin
 from emceepee.hub.registry import ServerRegistry
 from emceepee.hub.session import Session
 from emceepee.hub.shared import Shared
@@ -58,6 +59,8 @@ class Hub:
         self.sessions: dict[str, Session] = {}
         self._ids = secure_ids(self.clock)
         self._opening = 0
+        self._workspaces: dict[tuple[str, str], str] = {}
+        self._opening_workspaces: dict[tuple[str, str], anyio.Event] = {}
         self._closing = anyio.Event()
         self.closed = anyio.Event()
         """Set when every session has ended after `close`."""
@@ -85,8 +88,9 @@ class Hub:
     def close(self) -> None:
         self._closing.set()
 
-    async def open_session(self) -> Session:
-        """
+    async def open_session(self, origin: Origin | None = None, *, connect: bool = True) -> Session:
+        """A new session; with `connect` it begins at once to connect to every server.
+
         Raises:
             TooManySessions: the limit of the settings is reached.
         """
@@ -94,12 +98,41 @@ class Hub:
             raise SessionClosed
         if len(self.sessions) + self._opening >= self.settings.max_sessions:
             raise TooManySessions(self.settings.max_sessions)
-        session = Session(self._ids(), self._shared)
-        save_session(self.store, session.id, self.clock.now())
+        session = Session(self._ids(), self._shared, origin)
+        save_session(self.store, session.id, self.clock.now(), session.origin)
         await self._open(session)
+        if connect:
+            session.connect_all()
         # Its id is about to be told, and has to be known to the next hub as well.
         await session.durable()
         return session
+
+    async def workspace(self, principal: str, name: str) -> Session:
+        """The session that stands for a workspace of a principal, opened when it is first named.
+
+        Raises:
+            TooManySessions: as for `open_session`.
+        """
+        key = (principal, name)
+        while True:
+            session = self.sessions.get(self._workspaces.get(key, ""))
+            if session is not None and not session.is_closing:
+                return session
+            if key not in self._opening_workspaces:
+                break
+            await self._opening_workspaces[key].wait()
+        opened = self._opening_workspaces[key] = anyio.Event()
+        try:
+            session = await self.open_session(Origin(principal, workspace=name), connect=False)
+            self._workspaces[key] = session.id
+            return session
+        finally:
+            del self._opening_workspaces[key]
+            opened.set()
+
+    def sessions_of(self, principal: str) -> list[Session]:
+        """The open sessions of a principal, oldest first."""
+        return [session for session in self._open_sessions() if session.origin.principal == principal]
 
     async def _open(self, session: Session) -> None:
         self._opening += 1
@@ -116,7 +149,10 @@ class Hub:
             elif config.name not in self.registry:
                 self.registry.put(config)
         for session_id, memory in memories.sessions.items():
-            await self._open(Session(session_id, self._shared, memory))
+            session = Session(session_id, self._shared, memory.origin, memory)
+            await self._open(session)
+            if session.origin.workspace is not None:
+                self._workspaces[session.origin.principal, session.origin.workspace] = session.id
         if memories.sessions:
             log.info("sessions_restored", count=len(memories.sessions))
 
@@ -132,7 +168,8 @@ class Hub:
                 await session.drop_link(config.name, "Server updated")
             if session is not by:
                 session.announce("server_added", config.name, updated=before is not None)
-                session.link(config.name).start()
+                if session.connects_to_all:
+                    session.link(config.name).start()
 
     async def remove_server(self, name: str) -> None:
         """
@@ -156,3 +193,6 @@ class Hub:
             log.exception("session_crashed")
         finally:
             self.sessions.pop(session.id, None)
+            key = (session.origin.principal, session.origin.workspace or "")
+            if self._workspaces.get(key) == session.id:
+                del self._workspaces[key]

@@ -10,6 +10,7 @@ from emceepee.config import ServerConfig
 from emceepee.core.events import Event
 from emceepee.core.journal import Journal
 from emceepee.core.tasks import Task
+from emceepee.hub.origin import Origin
 from emceepee.store import Key, Store
 
 __all__ = [
@@ -69,6 +70,7 @@ class StoreJournal(Journal):
 class SessionMemories:
     """What is left of a session from before a restart."""
 
+    origin: Origin = field(default_factory=Origin)
     tasks: list[Task] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
 
@@ -79,8 +81,8 @@ class Memories:
     sessions: dict[str, SessionMemories] = field(default_factory=dict)
 
 
-def save_session(store: Store, session_id: str, created_at: float) -> None:
-    store.put(Key("session", session_id, session_id), {"created_at": created_at})
+def save_session(store: Store, session_id: str, created_at: float, origin: Origin) -> None:
+    store.put(Key("session", session_id, session_id), {"created_at": created_at, "origin": origin.as_json()})
 
 
 def save_server(store: Store, config: ServerConfig) -> None:
@@ -96,7 +98,7 @@ def recall(records: Mapping[Key, JsonObject]) -> Memories:
     memories = Memories()
     for key, value in records.items():
         if key.kind == "session":
-            memories.sessions[key.owner] = SessionMemories()
+            memories.sessions[key.owner] = SessionMemories(Origin(**value.get("origin", {})))
         elif key.kind == "server":
             memories.servers.append(ServerConfig.model_validate(value))
     for key, value in sorted(records.items()):

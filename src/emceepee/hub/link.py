@@ -52,9 +52,11 @@ class LinkSink(Protocol):
 
     def on_question(self, link: Link, question: Question) -> None: ...
 
-    def on_notification(self, link: Link, method: str, params: Mapping[str, Any]) -> None: ...
+    def on_notification(self, link: Link, method: str, params: Mapping[str, Any], origin: object) -> None:
+        """`origin` is the call that it belongs to, if that is known."""
+        ...
 
-    def on_log(self, link: Link, source: LogSource, entry: Mapping[str, Any]) -> None: ...
+    def on_log(self, link: Link, source: LogSource, entry: Mapping[str, Any], origin: object) -> None: ...
 
 
 @dataclass(slots=True)
@@ -287,16 +289,16 @@ class Link:
     def on_question(self, question: Question) -> None:
         self._sink.on_question(self, question)
 
-    def on_notification(self, method: str, params: Mapping[str, Any]) -> None:
-        self._sink.on_notification(self, method, params)
+    def on_notification(self, method: str, params: Mapping[str, Any], origin: object) -> None:
+        self._sink.on_notification(self, method, params, origin)
         if method == "notifications/tools/list_changed" and self.server is not None and not self._refreshing:
             self._refreshing = True
             self._tasks.start_soon(self._refresh_in_background, self.server)
 
-    def on_log(self, source: LogSource, entry: Mapping[str, Any]) -> None:
+    def on_log(self, source: LogSource, entry: Mapping[str, Any], origin: object) -> None:
         if source == "stderr" and str(entry.get("data", "")).strip():
             self._last_words = str(entry["data"]).strip()
-        self._sink.on_log(self, source, entry)
+        self._sink.on_log(self, source, entry, origin)
 
     async def _refresh_in_background(self, server: ServerConnection) -> None:
         self._refreshing = False

@@ -17,8 +17,9 @@ from emceepee.client import Question as ServerQuestion
 from emceepee.clock import Clock
 from emceepee.core.questions import Question, QuestionState
 from emceepee.core.state import SessionState
-from emceepee.errors import ServerDisconnected
+from emceepee.errors import PeerError, ServerDisconnected
 from emceepee.hub.answers import STATE_OF_ACTION, ElicitationAction, elicitation_result, sampling_result
+from emceepee.hub.attendant import Attendant
 from emceepee.hub.call import Call
 from emceepee.hub.calls import CallRunner
 from emceepee.hub.telemetry import Telemetry
@@ -26,6 +27,8 @@ from emceepee.hub.telemetry import Telemetry
 __all__ = ["QuestionDesk"]
 
 log = get_logger(__name__)
+
+INTERNAL_ERROR = -32603
 
 
 class QuestionDesk:
@@ -35,16 +38,19 @@ class QuestionDesk:
         self._clock = clock
         self._telemetry = telemetry
         self._waiting: dict[str, ServerQuestion] = {}
+        self._asked: dict[str, tuple[Call, Attendant]] = {}
+        """Whom a question was put to natively, beside standing in the list."""
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def park(self, server: str, question: ServerQuestion) -> Question:
-        """Record a question; a call that waits for its answer becomes a task."""
+        """Record a question, and put it to the client, or else make a task of the call that waits for its answer."""
         call = question.belongs_to.call
         task_id = None
+        asked = self._whom_to_ask(server, question)
         if isinstance(call, Call):
-            if call.task_id is None and self._calls.is_live(call):
+            if asked is None and call.task_id is None and self._calls.is_live(call):
                 self._calls.promote(call, "question")
             task_id = call.task_id
         record = self._state.questions.add(
@@ -60,10 +66,65 @@ class QuestionDesk:
         self._waiting[record.request_id] = question
         question.on_settled(partial(self._on_settled_elsewhere, record.request_id))
         log.info(f"{question.kind}_received", request_id=record.request_id, server=server)
+        if asked is not None:
+            self._ask(record, asked)
         return record
+
+    # Asking a client natively
+
+    def attend(self, call: Call, attendant: Attendant) -> None:
+        """A client waits for the call from now on: put its open questions to it."""
+        self.unattend(call)
+        call.attendant = attendant
+        for record in self._state.questions.pending(task_id=call.task_id):
+            if self._waiting[record.request_id].belongs_to.call is call and attendant.can_ask(
+                record.kind, record.params
+            ):
+                self._ask(record, call)
+
+    def unattend(self, call: Call) -> None:
+        """The client waits for the call no longer; its questions stay in the list."""
+        for request_id, (asked, attendant) in list(self._asked.items()):
+            if asked is call:
+                del self._asked[request_id]
+                attendant.withdraw(request_id, "it goes on without this request")
+                self._ask_someone_else(request_id, call)
+        call.attendant = Attendant()
+
+    def keep_for_task(self, call: Call) -> None:
+        """The call has become a task: so have its questions, which are not asked on its stream any more."""
+        for request_id, question in self._waiting.items():
+            if question.belongs_to.call is call and call.task_id is not None:
+                self._state.questions.assign(request_id, call.task_id)
+                self._state.tasks.pause_ttl(call.task_id)
+        self.unattend(call)
+
+    def _whom_to_ask(self, server: str, question: ServerQuestion) -> Call | None:
+        """The call whose client can be asked: the one that the question belongs to, or any, if that is unknown."""
+        call = question.belongs_to.call
+        candidates = [call] if isinstance(call, Call) else self._calls.on_server(server)
+        able = (one for one in candidates if one.attendant.can_ask(question.kind, question.params))
+        return next(able, None)
+
+    def _ask(self, record: Question, call: Call) -> None:
+        self._asked[record.request_id] = (call, call.attendant)
+        call.attendant.ask(record)
+
+    def _ask_someone_else(self, request_id: str, but: Call) -> None:
+        question = self._waiting.get(request_id)
+        if question is None or question.belongs_to.call is not None:
+            return
+        record = self._state.questions.get(request_id, question.kind)
+        for call in self._calls.on_server(record.server):
+            if call is not but and call.attendant.can_ask(record.kind, record.params):
+                self._ask(record, call)
+                return
+
+    # How it ends
 
     def withdraw_of(self, call: Call) -> None:
         """The call has ended, and with it the need for answers to its questions."""
+        self.unattend(call)
         is_lost = isinstance(call.error, ServerDisconnected)
         state: QuestionState = "rejected" if is_lost else "withdrawn"
         reason = "the server disconnected" if is_lost else "the call that asked has ended"
@@ -107,6 +168,30 @@ class QuestionDesk:
         self._log_answer(record)
         return record
 
+    async def answer(self, request_id: str, result: Mapping[str, Any]) -> None:
+        """Pass on the result that a client gave when it was asked natively; one that comes too late is dropped."""
+        if (question := self._waiting.get(request_id)) is None:
+            return
+        record = self._state.questions.get(request_id, question.kind)
+        state: QuestionState | None = "completed"
+        if record.kind == "elicitation":
+            state = STATE_OF_ACTION.get(result.get("action", ""))
+        if state is None:
+            await self.refuse(request_id, PeerError(INTERNAL_ERROR, "The client answered without an action"))
+            return
+        self._take(record, state)
+        await question.respond(result)
+        self._log_answer(record)
+
+    async def refuse(self, request_id: str, error: PeerError) -> None:
+        """Pass on the error that a client answered with."""
+        if (question := self._waiting.get(request_id)) is None:
+            return
+        record = self._state.questions.get(request_id, question.kind)
+        self._take(record, "rejected", error.message)
+        await question.reject(error.message, error.code)
+        self._log_answer(record)
+
     async def reject(self, request_id: str, reason: str) -> Question:
         """Tell the server of a sampling request that nobody will answer it."""
         record = self._state.questions.get(request_id, "sampling")
@@ -135,6 +220,8 @@ class QuestionDesk:
         self._telemetry.question_settled(record.kind, state)
         if record.task_id is not None:
             self._state.tasks.resume_ttl(record.task_id)
+        if (asked := self._asked.pop(record.request_id, None)) is not None:
+            asked[1].withdraw(record.request_id, reason or "it was answered elsewhere")
         return self._waiting.pop(record.request_id)
 
     def _on_settled_elsewhere(self, request_id: str, how: str, reason: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import anyio
 import anyio.abc
@@ -24,6 +24,7 @@ from emceepee.hub.call import Call
 from emceepee.hub.calls import CallRunner
 from emceepee.hub.journal import SessionMemories, StoreJournal
 from emceepee.hub.link import Link
+from emceepee.hub.origin import Origin
 from emceepee.hub.questions import QuestionDesk
 from emceepee.hub.shared import Shared
 from emceepee.timekeeper import Timekeeper
@@ -38,12 +39,26 @@ DURABLE_TRIES = 3
 _QUIET_METHODS = frozenset({"notifications/initialized", "notifications/subscriptions/acknowledged"})
 """Notifications that only the connection itself needs."""
 
+_OF_NO_CALL = ("/list_changed", "resources/updated")
+"""Ends of methods that tell of the server, whichever stream they came on."""
+
+OnNotification: TypeAlias = Callable[[str, str, Mapping[str, Any]], None]
+
 
 class Session:
     """Run by the hub: `run` opens it, `close` ends it. Implements `LinkSink`."""
 
-    def __init__(self, session_id: str, shared: Shared, memories: SessionMemories | None = None) -> None:
+    def __init__(
+        self,
+        session_id: str,
+        shared: Shared,
+        origin: Origin | None = None,
+        memories: SessionMemories | None = None,
+    ) -> None:
         self.id = session_id
+        self.origin = origin or Origin()
+        self.connects_to_all = False
+        """Whether it wants a link to every server that there is, and not only to those that are used."""
         self.clock = shared.clock
         self.settings = shared.settings
         self.registry = shared.registry
@@ -65,6 +80,7 @@ class Session:
         self.calls: CallRunner
         self.questions: QuestionDesk
         self._waits: set[anyio.CancelScope] = set()
+        self._listeners: dict[object, OnNotification] = {}
         self._close_listeners: list[Callable[[], object]] = []
         self._holds = 0
         self._last_active = self.clock.monotonic()
@@ -87,16 +103,14 @@ class Session:
                     self._tasks,
                     max_live=self.settings.limits.max_tasks,
                     telemetry=self._shared.telemetry,
+                    on_promoted=self._on_call_promoted,
                     on_ended=self._on_call_ended,
                 )
                 self.questions = QuestionDesk(self.state, self.calls, self.clock, self._shared.telemetry)
                 self._tasks.start_soon(self._time.run)
                 self._arm_idle_timer()
                 on_open()
-                if self._memories is None:
-                    for config in self.registry:
-                        self.link(config.name).start()
-                else:
+                if self._memories is not None:
                     # Its client may never come back: its servers are connected when something needs them.
                     self._recall(self._memories)
                 task_status.started()
@@ -177,6 +191,13 @@ class Session:
             )
         return link
 
+    def connect_all(self) -> None:
+        """Begin to connect to every server, now and when one is added."""
+        if not self.connects_to_all:
+            self.connects_to_all = True
+            for config in self.registry:
+                self.link(config.name).start()
+
     async def drop_link(self, server: str, reason: str) -> None:
         """Disconnect from a server on purpose: its calls and tasks fail, its questions are rejected."""
         if (link := self.links.pop(server, None)) is None:
@@ -237,18 +258,38 @@ class Session:
     def on_question(self, link: Link, question: ServerQuestion) -> None:
         self.questions.park(link.name, question)
 
-    def on_notification(self, link: Link, method: str, params: Mapping[str, Any]) -> None:
+    def on_notification(self, link: Link, method: str, params: Mapping[str, Any], origin: object = None) -> None:
         if method not in _QUIET_METHODS:
             self.state.buffers.add_notification(link.name, method, params)
             self.state.events.append("notification", link.name, {"method": method, "params": dict(params)})
+            self._pass_on(link.name, method, params, None if method.endswith(_OF_NO_CALL) else origin)
 
-    def on_log(self, link: Link, source: LogSource, entry: Mapping[str, Any]) -> None:
+    def on_log(self, link: Link, source: LogSource, entry: Mapping[str, Any], origin: object = None) -> None:
         self.state.buffers.add_log(link.name, source, entry)
+        if source == "protocol":
+            self._pass_on(link.name, "notifications/message", entry, origin)
+
+    def _pass_on(self, server: str, method: str, params: Mapping[str, Any], origin: object) -> None:
+        """Word for word, to the client whose call it belongs to, or else to all who listen."""
+        if isinstance(origin, Call):
+            origin.attendant.notification(method, params)
+            return
+        for listener in tuple(self._listeners.values()):
+            listener(server, method, params)
+
+    def listen(self, listener: OnNotification) -> Callable[[], None]:
+        """Have `listener` told every notification of every server that belongs to no call; returns how to stop."""
+        key = object()
+        self._listeners[key] = listener
+        return lambda: self._listeners.pop(key, None) and None
 
     def _on_event_warning(self, name: str, facts: Mapping[str, Any]) -> None:
         log.warning(name, **facts)
         if name == "event_store_eviction":
             self._shared.telemetry.events_evicted(facts["evicted_count"], facts["undelivered"])
+
+    def _on_call_promoted(self, call: Call) -> None:
+        self.questions.keep_for_task(call)
 
     def _on_call_ended(self, call: Call) -> None:
         self.questions.withdraw_of(call)

@@ -12,7 +12,7 @@ from emceepee.client import Target
 from emceepee.clock import Clock
 from emceepee.concurrency import task_group
 from emceepee.config import HubSettings, ServerConfig
-from emceepee.hub import Hub, Session, Telemetry
+from emceepee.hub import Attendant, Hub, Session, Telemetry
 from emceepee.hub.link import target_of
 from emceepee.store import Store
 from emceepee.testing.clock import FakeClock
@@ -78,6 +78,14 @@ class Answer:
         return default
 
 
+class _ProgressCollector(Attendant):
+    def __init__(self, collected: list[tuple[float, float | None, str | None]]) -> None:
+        self._collected = collected
+
+    def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        self._collected.append((progress, total, message))
+
+
 class HubClient:
     """A client with a session of its own."""
 
@@ -93,7 +101,7 @@ class HubClient:
             self.hub,
             self.session,
             may_spawn=self.may_spawn,
-            on_progress=lambda *news: self.progress.append(news),
+            attendant=_ProgressCollector(self.progress),
             hung_up=lambda: self.hang_up,
         )
         answer = Answer(await _TOOLS.call(caller, tool, arguments))

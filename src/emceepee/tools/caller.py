@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from emceepee.core.events import Delivery
-from emceepee.hub import Hub, Session
+from emceepee.hub import Attendant, Call, Hub, Session
 
 __all__ = ["Caller", "HangUp"]
 
@@ -22,8 +22,12 @@ class Caller:
     hub: Hub
     session: Session
     may_spawn: bool = False
-    on_progress: Callable[[float, float | None, str | None], None] | None = None
+    attendant: Attendant = field(default_factory=Attendant)
     hung_up: Callable[[], HangUp | None] = lambda: None
+    wants_task: bool = False
+    """It asked for a task of its protocol, and not for the result."""
+    calls: list[Call] = field(default_factory=list)
+    """What was done at servers for the request."""
     deliveries: list[Delivery] = field(default_factory=list)
     """The events that stand in the response."""
 
@@ -32,6 +36,13 @@ class Caller:
 
     def read_after(self, event_id: str) -> Delivery:
         return self._delivered(self.session.state.events.read_after(event_id))
+
+    def give_up(self, call: Call) -> None:
+        """The client does not wait for the call any more."""
+        if self.hung_up() == "cancelled":
+            self.session.calls.cancel(call)
+        else:
+            self.session.calls.abandon(call)
 
     def sent(self) -> None:
         """The response is out. Not before that are its events forgotten: a hub that is killed must not lose them."""

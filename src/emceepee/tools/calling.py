@@ -33,25 +33,38 @@ async def respond_with(
     """
     session = caller.session
     patience = session.settings.default_timeout_ms if timeout_ms is None else timeout_ms
-    call = session.calls.start(
-        session.link(server), work, timeout_ms=patience, ttl_ms=ttl_ms, on_progress=caller.on_progress
-    )
-    if patience == 0:
-        session.calls.promote(call, "timeout")
-    try:
-        await call.turned.wait()
-        await session.durable()
-    except anyio.get_cancelled_exc_class():
-        if caller.hung_up() == "cancelled":
-            session.calls.cancel(call)
-        else:
-            session.calls.abandon(call)
-        raise
+    if caller.wants_task:
+        patience = 0
+    call = await turned_call(caller, server, work, timeout_ms=patience, ttl_ms=ttl_ms)
     if call.task_id is not None:
         return _promoted(session, call, call.task_id, patience)
     if call.error is not None:
         raise call.error
     return Reply(passed_through=call.result)
+
+
+async def turned_call(
+    caller: Caller, server: str, work: Work, *, timeout_ms: int | None, ttl_ms: int | None = None
+) -> Call:
+    """A call that has ended, or has become a task: then its `task_id` may be told.
+
+    Raises:
+        ToolError: there is no such server, or too much is going on.
+    """
+    session = caller.session
+    call = session.calls.start(
+        session.link(server), work, timeout_ms=timeout_ms, ttl_ms=ttl_ms, attendant=caller.attendant
+    )
+    caller.calls.append(call)
+    if timeout_ms == 0:
+        session.calls.promote(call, "timeout")
+    try:
+        await call.turned.wait()
+        await session.durable()
+    except anyio.get_cancelled_exc_class():
+        caller.give_up(call)
+        raise
+    return call
 
 
 def _promoted(session: Session, call: Call, task_id: str, timeout_ms: int) -> Reply:
@@ -87,4 +100,4 @@ def _promoted(session: Session, call: Call, task_id: str, timeout_ms: int) -> Re
             ],
         },
     }
-    return Reply([text_block(summary), text_block(json_text(facts))])
+    return Reply([text_block(summary), text_block(json_text(facts))], task_id=task_id)

@@ -29,6 +29,8 @@ class Reply:
     passed_through: Mapping[str, Any] | None = None
     tells_events: bool = False
     """The events are in it already, so no blocks are added."""
+    task_id: str | None = None
+    """The task that the work goes on as, for clients that can be told of it in their protocol's own way."""
 
 
 def json_text(value: object) -> str:

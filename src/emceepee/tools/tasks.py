@@ -56,9 +56,16 @@ async def get_task(caller: Caller, given: TaskInput) -> Reply:
 
 
 async def get_task_result(caller: Caller, given: GetTaskResult) -> Reply:
-    session = caller.session
-    patience = None if given.timeout_ms is None else given.timeout_ms / 1000
-    task = await session.wait_for_task(given.task_id, patience)
+    return await result_of_task(caller.session, given.task_id, given.timeout_ms)
+
+
+async def result_of_task(session: Session, task_id: str, timeout_ms: int | None) -> Reply:
+    """The result of a task once it has one; after `timeout_ms`, or if a question of it opens, a word on that.
+
+    Raises:
+        ToolError: it ended without a result, or there is no such task.
+    """
+    task = await session.wait_for_task(task_id, None if timeout_ms is None else timeout_ms / 1000)
     match task.status:
         case "completed":
             return Reply(passed_through=task.result)
@@ -93,7 +100,7 @@ def _not_yet(session: Session, task: Task) -> Reply:
     else:
         text = f"Task {task.task_id} is still {task.status}. Use await_activity, or ask again later."
     facts = {"task": task.as_json(), "questions": [question.as_json() for question in waiting]}
-    return Reply([text_block(text), text_block(json_text(facts))])
+    return Reply([text_block(text), text_block(json_text(facts))], task_id=task.task_id)
 
 
 TOOLS: tuple[Tool[Any], ...] = (
