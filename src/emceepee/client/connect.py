@@ -61,7 +61,7 @@ def _attempts(transports: tuple[Transport, ...], era: EraChoice) -> Iterator[tup
     """What to try, in which order."""
     for transport in transports:
         if transport.kind == "sse":
-            yield transport, "handshake" if era == "auto" else era
+            yield transport, "handshake" if era in ("auto", "handshake_first") else era
         else:
             yield transport, era
         if transport.kind == "stdio" and era == "auto":
@@ -83,6 +83,7 @@ async def _connection(
         tasks.start_soon(inbound.lose_with, peer.closed)
         negotiated = await negotiate(peer, options.identity(), era)
         listener = Listener(peer, clock)
+        inbound.on_acknowledged = listener.on_acknowledged
         server = ServerConnection(peer, negotiated, inbound, listener, tasks.start_soon)
         if server.era == "modern":
             listener.start(server.capabilities)

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 import anyio
 
 from emceepee.client.events import EventFeed, TaskCancelled, TaskCreated, TasksListed, TaskStatus, Update
+from emceepee.client.forwarding import Forwarder, OnBehalfOf
 from emceepee.client.inbound import Inbound
 from emceepee.client.interactive import InteractiveRequest
 from emceepee.client.listening import Listener
@@ -22,7 +23,7 @@ from emceepee.client.streaming import updates_of
 from emceepee.client.tasked import TaskRunner
 from emceepee.client.tasks import RemoteTask, parse_task
 from emceepee.errors import PeerError, TaskRequired
-from emceepee.wire.era import EraName, header_parameters, with_tasks
+from emceepee.wire.era import LOG_LEVEL_META_KEY, EraName, header_parameters, with_tasks
 from emceepee.wire.negotiation import Negotiated
 from emceepee.wire.peer import OnProgress, Peer
 from emceepee.wire.transport import TransportKind
@@ -39,8 +40,6 @@ CANCEL_TIMEOUT = 10.0
 
 TaskSupport: TypeAlias = Literal["forbidden", "optional", "required"]
 
-LOG_LEVEL_META_KEY = "io.modelcontextprotocol/logLevel"
-
 
 class ServerConnection:
     """An open connection; get one with `connect`. Every request raises `WireError`s, and `PeerError` for a refusal."""
@@ -56,6 +55,7 @@ class ServerConnection:
         self._peer = peer
         self._spawn = spawn
         self._runner = TaskRunner(peer, inbound, with_tasks(negotiated.era), listener, inbound.events)
+        self._forwarder = Forwarder(peer, inbound, self._runner)
         self._negotiated = negotiated
         self._inbound = inbound
         self._listener = listener
@@ -333,6 +333,47 @@ class ServerConnection:
     ) -> JsonObject:
         """Any request at all, for what has no method of its own here."""
         return await self._peer.request(method, self._with_log_level(params), timeout=timeout, on_progress=on_progress)
+
+    async def forward(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        client: OnBehalfOf | None = None,
+        task_ttl_ms: int | None = None,
+        on_progress: OnProgress | None = None,
+        on_task: Callable[[TaskCreated | TaskStatus], None] = lambda _update: None,
+        origin: object | None = None,
+        resumption: Resumption | None = None,
+    ) -> JsonObject:
+        """Send a request of somebody else's, as it came; `task_ttl_ms` says that a task is welcome."""
+        headers: dict[str, str] = {}
+        if method == "tools/call":
+            name = str(params.get("name"))
+            params = {key: value for key, value in params.items() if key != "task"}
+            support = self.task_support(name)
+            if support == "required" or (support == "optional" and task_ttl_ms is not None):
+                params["task"] = {} if task_ttl_ms is None else {"ttl": task_ttl_ms}
+            headers = self._parameter_headers(name, params.get("arguments") or {})
+        return await self._forwarder.forward(
+            method,
+            self._with_log_level(params) or {},
+            client=client,
+            origin=origin or CallRef(method, ""),
+            headers=headers,
+            on_progress=on_progress,
+            on_task=on_task,
+            resumption=resumption,
+        )
+
+    async def listening(self) -> None:
+        """Wait until the server has said that it tells of changes (modern; the handshake era just does)."""
+        if self.era == "modern":
+            await self._listener.acknowledged()
+
+    def hurry_task(self, task_id: str) -> None:
+        """Have the server asked about a task now."""
+        self._inbound.watch.hurry(task_id)
 
     async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
         await self._peer.notify(method, params)

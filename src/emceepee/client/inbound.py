@@ -24,7 +24,7 @@ from emceepee.core.questions import Arrival, Belonging, QuestionKind, belonging
 from emceepee.core.reconcile import SURVIVING_ARRIVALS
 from emceepee.errors import PeerError
 from emceepee.wire.peer import OnProgress
-from emceepee.wire.transport import ChannelState
+from emceepee.wire.transport import ChannelState, RequestId
 
 __all__ = ["Inbound"]
 
@@ -54,6 +54,8 @@ class Inbound:
         self._task_origins: dict[str, object] = {}
         self._late_progress: dict[int, OnProgress] = {}
         self._open: set[Question] = set()
+        self.on_acknowledged: Callable[[], None] = lambda: None
+        """Called when the server has taken up what we listen for."""
         # Unbounded by itself; bounded by MAX_OPEN_QUESTIONS.
         self._is_iterated = False
         self._queue_in, self._queue_out = anyio.create_memory_object_stream[Question](math.inf)
@@ -61,8 +63,13 @@ class Inbound:
     def bind(self, state: ChannelState, receiver: ReceiverTasks | None, spawn: Callable[..., object]) -> None:
         """The channel whose end is also the end of every question that came over it, and what runs beside it."""
         self._state = state
+        state.on_interrupted = self._interrupted
         self._receiver = receiver
         self._spawn = spawn
+
+    def _interrupted(self, request_id: RequestId) -> None:
+        if self._sink is not None and isinstance(request_id, int) and request_id in self._in_flight:
+            self._sink.on_interrupted(self._in_flight[request_id])
 
     # What the peer hands over
 
@@ -97,6 +104,8 @@ class Inbound:
             return
         if method == "notifications/progress":
             await self._pass_on_progress(params)
+        if method == "notifications/subscriptions/acknowledged":
+            self.on_acknowledged()
         if self._sink is None:
             return
         if method == "notifications/message":

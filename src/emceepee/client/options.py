@@ -28,6 +28,10 @@ class ClientSink(Protocol):
         """A log entry, or a line of a program's output dressed as one."""
         ...
 
+    def on_interrupted(self, origin: object) -> None:
+        """The server has closed the stream of this call on purpose, and will answer on another."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class ClientOptions:

@@ -27,3 +27,5 @@ class HttpSettings:
     """Whether a client may have programs started with `add_server`."""
     max_body_bytes: int = 4 * 1024 * 1024
     keepalive_seconds: float = 15.0
+    prime_seconds: float = 1.0
+    resume_seconds: float = 10.0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -69,6 +69,8 @@ class Delivery:
 
     events: tuple[Event, ...]
     lost: int = 0
+    cursor_before: int = field(default=0, compare=False)
+    cursor_after: int = field(default=0, compare=False)
 
 
 class Emit(Protocol):
@@ -160,8 +162,16 @@ class EventLog:
 
     def _deliver(self, events: tuple[Event, ...]) -> Delivery:
         lost, self._lost = self._lost, 0
-        self._delivered = self._count
-        return Delivery(events, lost)
+        before, self._delivered = self._delivered, self._count
+        return Delivery(events, lost, before, self._count)
+
+    def take_back(self, delivery: Delivery) -> None:
+        """The response with these events reached nobody: they are new again, or lost if later ones were told since."""
+        self._lost += delivery.lost
+        if self._delivered == delivery.cursor_after:
+            self._delivered = delivery.cursor_before
+        else:
+            self._lost += len(delivery.events)
 
     def told(self, delivery: Delivery) -> None:
         """The response with these events is out: after a restart they need not be told again."""

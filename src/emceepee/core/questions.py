@@ -7,7 +7,7 @@ elsewhere; here it is recorded that a question is open, whose it is, and how it 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
@@ -108,8 +108,16 @@ class QuestionTable:
     """The open questions of one session, with their timeouts in the session's deadline queue."""
 
     def __init__(
-        self, clock: Clock, ids: IdFactory, deadlines: DeadlineQueue[Timer], emit: Emit, *, timeout_ms: int = 600_000
+        self,
+        clock: Clock,
+        ids: IdFactory,
+        deadlines: DeadlineQueue[Timer],
+        emit: Emit,
+        *,
+        timeout_ms: int = 600_000,
+        on_change: Callable[[str | None], None] = lambda _task_id: None,
     ) -> None:
+        self._on_change = on_change
         self._clock = clock
         self._ids = ids
         self._deadlines = deadlines
@@ -164,6 +172,7 @@ class QuestionTable:
         )
         self._open[question.request_id] = question
         self._deadlines.set(Timer("question", question.request_id), self._clock.monotonic() + self._timeout)
+        self._on_change(task_id)
         self._emit(_REQUEST_EVENT[kind], server, question.as_json())
         return question
 
@@ -172,6 +181,7 @@ class QuestionTable:
         if (question := self._open.get(request_id)) is None:
             raise ImpossibleTransition(f"question {request_id}", self._settled.get(request_id, "unknown"), "assigned")
         question = self._open[request_id] = replace(question, task_id=task_id)
+        self._on_change(task_id)
         return question
 
     def settle(self, request_id: str, state: QuestionState, *, reason: str | None = None) -> Question:
@@ -184,6 +194,7 @@ class QuestionTable:
         del self._open[request_id]
         self._deadlines.discard(Timer("question", request_id))
         self._remember(request_id, state)
+        self._on_change(question.task_id)
         if state in _LOST:
             event: EventType = "question_withdrawn" if state == "withdrawn" else _EXPIRED_EVENT[question.kind]
             self._emit(event, question.server, {"request_id": request_id, "reason": reason or state})

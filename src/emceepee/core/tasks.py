@@ -6,7 +6,7 @@ A task is *promoted* (its call outlived its timeout, or waits for an answer) or 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
@@ -105,7 +105,9 @@ class TaskTable:
         limits: TaskLimits,
         *,
         journal: Journal | None = None,
+        on_change: Callable[[str], None] = lambda _task_id: None,
     ) -> None:
+        self._on_change = on_change
         self._journal = journal or Journal()
         self._clock = clock
         self._ids = ids
@@ -288,4 +290,5 @@ class TaskTable:
     def _replace(self, task: Task, **changes: Any) -> Task:
         task = replace(task, last_updated_at=self._clock.now(), **changes)
         self._tasks[task.task_id] = task
+        self._on_change(task.task_id)
         return task

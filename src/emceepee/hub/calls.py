@@ -175,6 +175,12 @@ class CallRunner:
         self._stop(call, "cancelled")
         return True
 
+    def hurry(self, task_id: str) -> None:
+        """Have the server asked about its task now."""
+        call = self._by_task.get(task_id)
+        if call is not None and call.server_task is not None and call.link.server is not None:
+            call.link.server.hurry_task(call.server_task.task_id)
+
     def expire(self, task_id: str) -> None:
         """The task's time is up: end its call, and tell the server."""
         task = self._state.tasks.get(task_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterable
 
 import anyio
@@ -13,7 +14,7 @@ from emceepee.clock import Clock, SystemClock
 from emceepee.concurrency import task_group
 from emceepee.config import HubSettings, ServerConfig
 from emceepee.errors import EmceepeeError, SessionClosed
-from emceepee.hub.journal import Memories, forget_server, recall, save_server, save_session
+from emceepee.hub.journal import Memories, forget_server, recall, save_secret, save_server, save_session
 from emceepee.hub.link import target_of
 from emceepee.hub.origin import Origin
 from emceepee.hub.registry import ServerRegistry
@@ -59,6 +60,7 @@ class Hub:
         self.sessions: dict[str, Session] = {}
         self._ids = secure_ids(self.clock)
         self._opening = 0
+        self._secrets: dict[str, str] = {}
         self._workspaces: dict[tuple[str, str], str] = {}
         self._opening_workspaces: dict[tuple[str, str], anyio.Event] = {}
         self._closing = anyio.Event()
@@ -143,6 +145,7 @@ class Hub:
 
     async def _restore(self, memories: Memories) -> None:
         """Be who we were before a restart, as far as that was written down."""
+        self._secrets.update(memories.secrets)
         for config in memories.servers:
             if config.is_program and not self._restore_programs:
                 log.warning("server_not_restored", server=config.name, reason="starting programs is not allowed")
@@ -155,6 +158,17 @@ class Hub:
                 self._workspaces[session.origin.principal, session.origin.workspace] = session.id
         if memories.sessions:
             log.info("sessions_restored", count=len(memories.sessions))
+
+    def knows_server(self, name: str, principal: str) -> bool:
+        """Whether there is a server of that name for this principal."""
+        return name in self.registry
+
+    def secret(self, name: str) -> bytes:
+        """A key of 32 bytes that outlives a restart, made when it is first asked for."""
+        if name not in self._secrets:
+            self._secrets[name] = secrets.token_hex(32)
+            save_secret(self.store, name, self._secrets[name])
+        return bytes.fromhex(self._secrets[name])
 
     async def put_server(self, config: ServerConfig, by: Session | None = None) -> None:
         """Add or update a server; the sessions other than `by` are told, and connect to it as well."""

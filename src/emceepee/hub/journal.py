@@ -19,6 +19,7 @@ __all__ = [
     "StoreJournal",
     "forget_server",
     "recall",
+    "save_secret",
     "save_server",
     "save_session",
 ]
@@ -79,6 +80,7 @@ class SessionMemories:
 class Memories:
     servers: list[ServerConfig] = field(default_factory=list)
     sessions: dict[str, SessionMemories] = field(default_factory=dict)
+    secrets: dict[str, str] = field(default_factory=dict)
 
 
 def save_session(store: Store, session_id: str, created_at: float, origin: Origin) -> None:
@@ -87,6 +89,10 @@ def save_session(store: Store, session_id: str, created_at: float, origin: Origi
 
 def save_server(store: Store, config: ServerConfig) -> None:
     store.put(Key("server", NOBODY, config.name), config.model_dump(mode="json"))
+
+
+def save_secret(store: Store, name: str, value: str) -> None:
+    store.put(Key("secret", NOBODY, name), {"value": value})
 
 
 def forget_server(store: Store, name: str) -> None:
@@ -101,6 +107,8 @@ def recall(records: Mapping[Key, JsonObject]) -> Memories:
             memories.sessions[key.owner] = SessionMemories(Origin(**value.get("origin", {})))
         elif key.kind == "server":
             memories.servers.append(ServerConfig.model_validate(value))
+        elif key.kind == "secret":
+            memories.secrets[key.id] = value["value"]
     for key, value in sorted(records.items()):
         if (session := memories.sessions.get(key.owner)) is None:
             continue

@@ -10,13 +10,13 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import anyio
 import anyio.abc
 from structlog import get_logger
 
-from emceepee.client import ClientOptions, Http, Question, ServerConnection, Sse, Stdio, Target, connect
+from emceepee.client import ClientOptions, EraChoice, Http, Question, ServerConnection, Sse, Stdio, Target, connect
 from emceepee.clock import Clock
 from emceepee.config import ServerConfig
 from emceepee.core.backoff import Backoff
@@ -58,6 +58,8 @@ class LinkSink(Protocol):
 
     def on_log(self, link: Link, source: LogSource, entry: Mapping[str, Any], origin: object) -> None: ...
 
+    def on_interrupted(self, link: Link, origin: object) -> None: ...
+
 
 @dataclass(slots=True)
 class _Attempt:
@@ -89,8 +91,10 @@ class Link:
         find_target: Callable[[ServerConfig], Target],
         question_timeout_ms: int,
         backoff: Backoff,
+        prefers_handshake: bool = False,
     ) -> None:
         self.config = config
+        self._first_choice: EraChoice = "handshake_first" if prefers_handshake and config.era == "auto" else config.era
         self.life = LinkLife(backoff, budget=PROGRAM_RESTARTS if config.is_program else None)
         self.tools: dict[str, JsonObject] = {}
         """The server's tools by name, as of the last time that it was asked; kept over a disconnect."""
@@ -104,7 +108,7 @@ class Link:
         self._attempt: _Attempt | None = None
         self._hurry = anyio.Event()
         self._scope = anyio.CancelScope()
-        self._era: Literal["auto", "handshake", "modern"] = config.era
+        self._era: EraChoice = self._first_choice
         self._refreshing = False
         self._last_words = ""
         """What a program wrote last to its stderr: mostly why it ended."""
@@ -247,7 +251,7 @@ class Link:
         if was_connected:
             self._sink.on_link_lost(self, plain_reason)
         else:
-            self._era = self.config.era
+            self._era = self._first_choice
             event = "server_reconnect_failed" if self.life.times_connected else "server_connect_failed"
             log.warning(event, server=self.name, error=plain_reason)
         self._attempt = None if retry is None else _Attempt()
@@ -299,6 +303,9 @@ class Link:
         if source == "stderr" and str(entry.get("data", "")).strip():
             self._last_words = str(entry["data"]).strip()
         self._sink.on_log(self, source, entry, origin)
+
+    def on_interrupted(self, origin: object) -> None:
+        self._sink.on_interrupted(self, origin)
 
     async def _refresh_in_background(self, server: ServerConnection) -> None:
         self._refreshing = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal, TypeAlias
 
@@ -188,8 +188,14 @@ class Session:
                 find_target=self._shared.marked_target,
                 question_timeout_ms=self.settings.limits.question_timeout_ms,
                 backoff=self.settings.backoff,
+                # Between two sides of the same era nothing has to be translated.
+                prefers_handshake=bool(self.origin.endpoint) and self.origin.workspace is None,
             )
         return link
+
+    def spawn(self, run: Callable[..., Coroutine[Any, Any, Any]], *args: object) -> None:
+        """Have something done for as long as the session lives."""
+        self._tasks.start_soon(run, *args)
 
     def connect_all(self) -> None:
         """Begin to connect to every server, now and when one is added."""
@@ -269,6 +275,10 @@ class Session:
         if source == "protocol":
             self._pass_on(link.name, "notifications/message", entry, origin)
 
+    def on_interrupted(self, link: Link, origin: object) -> None:
+        if isinstance(origin, Call):
+            origin.attendant.interrupted()
+
     def _pass_on(self, server: str, method: str, params: Mapping[str, Any], origin: object) -> None:
         """Word for word, to the client whose call it belongs to, or else to all who listen."""
         if isinstance(origin, Call):
@@ -333,6 +343,16 @@ class Session:
         with self.clock.move_on_after(timeout):
             while not self.state.tasks.get(task_id).is_terminal and not self.state.questions.pending(task_id=task_id):
                 await self.wait_for_event()
+        return self.state.tasks.get(task_id)
+
+    async def wait_for_end(self, task_id: str) -> Task:
+        """The task once it is terminal, whatever is asked for it meanwhile.
+
+        Raises:
+            TaskNotFound: there is no such task.
+        """
+        while not self.state.tasks.get(task_id).is_terminal:
+            await self.wait_for_event()
         return self.state.tasks.get(task_id)
 
     # Time

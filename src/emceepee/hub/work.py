@@ -10,11 +10,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-from emceepee.client import Resumption, ServerConnection, TaskCreated, TaskStatus
+from emceepee.client import OnBehalfOf, Resumption, ServerConnection, TaskCreated, TaskStatus
 from emceepee.errors import ConnectionLost
 from emceepee.hub.link import Link
 
-__all__ = ["Observer", "PromptGet", "ResourceRead", "ToolCall", "Work"]
+__all__ = ["Forwarded", "Observer", "PromptGet", "ResourceRead", "ToolCall", "Work"]
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -77,6 +77,49 @@ class ToolCall:
                 if not resumption.is_possible and (lost.was_taken or is_second_try):
                     raise
             # A server that was restarted knows nothing of our session, nor of the call, which can go to the new one.
+            is_second_try = True
+            server = await (link.back() if resumption.is_possible else link.connected())
+
+
+@dataclass(frozen=True, slots=True)
+class Forwarded:
+    """A client's own request, for the server as it is."""
+
+    method: str
+    params: Mapping[str, Any]
+    client: OnBehalfOf | None = None
+    takes_tasks: bool = False
+    wants_progress: bool = False
+
+    @property
+    def tool(self) -> str:
+        name = self.params.get("name")
+        return name if self.method == "tools/call" and isinstance(name, str) else self.method
+
+    @property
+    def args(self) -> Mapping[str, Any]:
+        arguments = self.params.get("arguments") if self.method == "tools/call" else self.params
+        return arguments if isinstance(arguments, Mapping) else {}
+
+    async def run(self, link: Link, call: Observer) -> JsonObject:
+        resumption = call.resumption
+        server = await link.connected()
+        is_second_try = False
+        while True:
+            try:
+                return await server.forward(
+                    self.method,
+                    self.params,
+                    client=self.client,
+                    task_ttl_ms=call.ttl_ms if self.takes_tasks else None,
+                    on_progress=call.on_progress if self.wants_progress else None,
+                    on_task=call.on_server_task,
+                    origin=call,
+                    resumption=resumption,
+                )
+            except ConnectionLost as lost:
+                if not resumption.is_possible and (lost.was_taken or is_second_try):
+                    raise
             is_second_try = True
             server = await (link.back() if resumption.is_possible else link.connected())
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from mcp_types import INVALID_PARAMS, SERVER_INFO_META_KEY, UNSUPPORTED_PROTOCOL_VERSION
+from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND, SERVER_INFO_META_KEY, UNSUPPORTED_PROTOCOL_VERSION
 
 from emceepee.errors import ConnectFailed, PeerError, RequestTimedOut
 from emceepee.wire.era import (
@@ -25,7 +25,7 @@ from emceepee.wire.peer import Peer
 
 __all__ = ["EraChoice", "Negotiated", "negotiate"]
 
-EraChoice: TypeAlias = Literal["auto", "handshake", "modern"]
+EraChoice: TypeAlias = Literal["auto", "handshake", "handshake_first", "modern"]
 
 PROBE_TIMEOUT = 10.0
 """Seconds for `server/discover`: enough for a server that is just starting, bearable for one that ignores the probe."""
@@ -69,7 +69,7 @@ async def negotiate(peer: Peer, identity: Identity, choice: EraChoice = "auto") 
         return await _handshake(peer, identity)
     except PeerError as error:
         # A slow server can answer the probe after we gave up on it, and is modern from then on.
-        if choice != "auto" or error.code != UNSUPPORTED_PROTOCOL_VERSION:
+        if choice == "handshake" or error.code not in (UNSUPPORTED_PROTOCOL_VERSION, METHOD_NOT_FOUND):
             raise
     return await _discover(peer, identity)
 

@@ -6,18 +6,21 @@ Implementations: `http.py`, `sse.py`, `stdio.py`, `memory.py`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
 from mcp.shared._stream_protocols import ReadStream, WriteStream
 from mcp.shared.message import SessionMessage
+from mcp_types import RequestId
 
 __all__ = [
     "CLOSE_TIMEOUT",
     "TRANSPORT_FAILURE",
     "Channel",
     "ChannelState",
+    "RequestId",
     "Transport",
     "TransportKind",
     "is_transport_failure",
@@ -40,6 +43,8 @@ class ChannelState:
     process_id: int | None = None
     lost_reason: str | None = None
     """Why the channel ended by itself, in a few words for people; None while it is open, or if we closed it."""
+    on_interrupted: Callable[[RequestId], None] = lambda _request_id: None
+    """Called when the server has closed the response stream of a request before its response, to be asked again."""
 
 
 @dataclass(slots=True)
