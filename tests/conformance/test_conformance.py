@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.conformance.compare import Check, lost, unmet
+from tests.conformance.endpoint import not_yet, through
 from tests.conformance.suite import HANDSHAKE, MODERN, TASKS, run_revision, run_scenarios
 from tests.peers.locate import ROOT, node_script, program
 from tests.process.hub_process import config_file, serving, started
@@ -20,19 +21,13 @@ from tests.process.hub_process import config_file, serving, started
 PASSED = {HANDSHAKE: (33, 84), MODERN: (40, 152), "tasks": (10, 44)}
 """Scenarios that the pinned suite has and checks that pass in them, so that a suite that runs less is noticed."""
 
-not_yet = pytest.mark.xfail(strict=True, reason="the hub has no /mcp/server/{name} yet")
-
 
 @dataclass(frozen=True)
 class Server:
-    """A server that runs, and the hub that has it under the name `fixture`."""
+    """A server that runs: its own URL, and the one that it has at a hub."""
 
     url: str
-    hub: str
-
-    @property
-    def through(self) -> str:
-        return f"{self.hub}/server/fixture"
+    through: str
 
 
 @contextmanager
@@ -42,7 +37,7 @@ def behind_a_hub(command: list[str], folder: Path) -> Iterator[Server]:
         url = server.wait_for_line(" at http").split()[-1]
         entry: dict[str, Any] = {"url": url}
         with serving(*config_file(folder, {"fixture": entry})) as (hub, _):
-            yield Server(url, hub)
+            yield Server(url, through(hub, "fixture"))
 
 
 @pytest.fixture(scope="module")

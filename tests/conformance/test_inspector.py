@@ -12,12 +12,11 @@ from typing import Any
 
 import pytest
 
+from tests.conformance.endpoint import not_yet, through
 from tests.conformance.inspector import Answer, Question, ask_all, in_every_era, in_every_run
 from tests.peers.locate import node_script
 from tests.process.everything import everything_over_http
 from tests.process.hub_process import config_file, serving
-
-not_yet = pytest.mark.xfail(strict=True, reason="the hub has no /mcp/server/{name} yet")
 
 LEGACY, MODERN = "legacy", "modern"
 
@@ -79,10 +78,9 @@ def everything() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def through(everything: str, home: Path) -> Iterator[str]:
-    """The server's URL at a hub that has it."""
+def at_the_hub(everything: str, home: Path) -> Iterator[str]:
     with serving(*config_file(home, {"everything": {"url": everything}})) as (hub, _):
-        yield f"{hub}/server/everything"
+        yield through(hub, "everything")
 
 
 @pytest.fixture(scope="module")
@@ -91,13 +89,13 @@ def direct(everything: str, home: Path) -> Answers:
 
 
 @pytest.fixture(scope="module")
-def legacy(through: str, home: Path) -> Answers:
-    return ask_all(through, LEGACY, IN_THE_HANDSHAKE_ERA, home)
+def legacy(at_the_hub: str, home: Path) -> Answers:
+    return ask_all(at_the_hub, LEGACY, IN_THE_HANDSHAKE_ERA, home)
 
 
 @pytest.fixture(scope="module")
-def modern(through: str, home: Path) -> Answers:
-    return ask_all(through, MODERN, QUESTIONS, home)
+def modern(at_the_hub: str, home: Path) -> Answers:
+    return ask_all(at_the_hub, MODERN, QUESTIONS, home)
 
 
 def test_the_server_answers_directly(direct: Answers) -> None:
