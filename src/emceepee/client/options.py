@@ -54,6 +54,8 @@ class ClientOptions:
     min_receiver_task_ttl_ms: int = 0
     """How long it lives at least, whatever the server names."""
     extra_capabilities: Mapping[str, Any] = field(default_factory=dict)
+    capabilities: Mapping[str, Any] | None = None
+    """Declared instead of what follows from the rest: for whoever stands for somebody else."""
 
     def receiver_ttl_ms(self, wished: object) -> int:
         default = self.receiver_task_ttl_ms
@@ -64,6 +66,8 @@ class ClientOptions:
         return max(ttl_ms, self.min_receiver_task_ttl_ms)
 
     def identity(self) -> Identity:
+        if self.capabilities is not None:
+            return Identity({"name": self.name, "version": self.version}, dict(self.capabilities))
         capabilities: dict[str, Any] = {}
         if self.elicitation:
             capabilities["elicitation"] = {"form": {}, "url": {}}

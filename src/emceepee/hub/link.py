@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Any, Protocol, TypeAlias
 
@@ -59,6 +59,10 @@ class LinkSink(Protocol):
     def on_log(self, link: Link, source: LogSource, entry: Mapping[str, Any], origin: object) -> None: ...
 
     def on_interrupted(self, link: Link, origin: object) -> None: ...
+
+    def capabilities_of_client(self) -> Mapping[str, Any] | None:
+        """What the server is told that its client can do; None for all that we can."""
+        ...
 
     async def find_roots(self) -> Mapping[str, Any] | None:
         """The client's own answer to `roots/list`, if it has one."""
@@ -292,12 +296,22 @@ class Link:
 
     def _options(self) -> ClientOptions:
         # The answer to a question with a task takes as long as to any other, whatever time the server names.
-        return ClientOptions(
+        options = ClientOptions(
             era=self._era,
             receiver_tasks=True,
             min_receiver_task_ttl_ms=self._question_timeout_ms,
             roots=self._roots,
             find_roots=self._sink.find_roots,
+        )
+        if (declared := self._sink.capabilities_of_client()) is None:
+            return options
+        return replace(
+            options,
+            elicitation="elicitation" in declared,
+            sampling="sampling" in declared,
+            receiver_tasks="tasks" in declared,
+            roots=self._roots if "roots" in declared else None,
+            capabilities=declared,
         )
 
     # What comes from the server

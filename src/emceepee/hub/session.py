@@ -282,6 +282,14 @@ class Session:
         if isinstance(origin, Call):
             origin.attendant.interrupted()
 
+    def capabilities_of_client(self) -> Mapping[str, Any] | None:
+        # What its own client cannot be asked, somebody else may answer; if there is nobody, the server should know.
+        if self.origin.is_for_tools or self._shared.someone_answers(self.origin.principal):
+            return None
+        kept = ("elicitation", "sampling", "roots", "tasks", "experimental")
+        declared: Mapping[str, Any] = self.origin.client.get("capabilities", {})
+        return {key: value for key, value in declared.items() if key in kept}
+
     async def find_roots(self) -> Mapping[str, Any] | None:
         return None if self.roots_of_client is None else await self.roots_of_client()
 
