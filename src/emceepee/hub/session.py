@@ -214,6 +214,7 @@ class Session:
         self.calls.fail_all(ServerDisconnected(server, reason), server)
         await self.questions.reject_all(reason, server)
         link.close(reason)
+        self._tell_lists_changed(server)
 
     def announce(self, event: Literal["server_added", "server_removed"], server: str, **facts: Any) -> None:
         """Tell the client of a change in the registry."""
@@ -227,6 +228,7 @@ class Session:
         if kind is None:
             capabilities = {} if link.server is None else dict(link.server.capabilities)
             self.state.events.append("server_connected", link.name, {"name": link.name, "capabilities": capabilities})
+            self._tell_lists_changed(link.name)
         else:
             self._tasks.start_soon(self._reconcile, link, kind, tools_changed)
 
@@ -300,6 +302,12 @@ class Session:
             return
         for listener in tuple(self._listeners.values()):
             listener(server, method, params)
+
+    def _tell_lists_changed(self, server: str) -> None:
+        """To a client that sees all servers as one, a server that comes or goes is a change of its lists."""
+        if self.connects_to_all and not self.origin.is_for_tools:
+            for name in ("tools", "prompts", "resources"):
+                self._pass_on(server, f"notifications/{name}/list_changed", {}, None)
 
     def listen(self, listener: OnNotification) -> Callable[[], None]:
         """Have `listener` told every notification of every server that belongs to no call; returns how to stop."""
