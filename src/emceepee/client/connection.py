@@ -23,7 +23,7 @@ from emceepee.client.tasked import TaskRunner
 from emceepee.client.tasks import RemoteTask, parse_task
 from emceepee.errors import PeerError, TaskRequired
 from emceepee.wire.era import EraName, header_parameters, with_tasks
-from emceepee.wire.negotiation import Negotiated
+from emceepee.wire.negotiation import Negotiated, ServerSession
 from emceepee.wire.peer import OnProgress, Peer
 from emceepee.wire.transport import TransportKind
 
@@ -92,6 +92,13 @@ class ServerConnection:
     @property
     def session_id(self) -> str | None:
         return self._peer.state.session_id
+
+    @property
+    def session(self) -> ServerSession | None:
+        """What a later connection needs to take up this one's session, where there is one."""
+        if self.era != "handshake" or self.transport != "http" or self.session_id is None:
+            return None
+        return ServerSession(self.session_id, self._negotiated.answer)
 
     @property
     def process_id(self) -> int | None:

@@ -45,6 +45,8 @@ class ClientOptions:
     """How long such a task lives if the server names no time."""
     min_receiver_task_ttl_ms: int = 0
     """How long it lives at least, whatever the server names."""
+    leaves_session: Callable[[], bool] = lambda: False
+    """Asked when we close a connection: whether its session is to live on at the server, for `Http(session=...)`."""
     extra_capabilities: Mapping[str, Any] = field(default_factory=dict)
 
     def receiver_ttl_ms(self, wished: object) -> int:

@@ -10,6 +10,7 @@ from emceepee.config import ServerConfig
 from emceepee.core.events import Event
 from emceepee.core.journal import Journal
 from emceepee.core.tasks import Task
+from emceepee.hub.server_sessions import KeptSession, ServerSessions
 from emceepee.store import Key, Store
 
 __all__ = [
@@ -35,6 +36,7 @@ class StoreJournal(Journal):
         self._store = store
         self._session_id = session_id
         self._is_stopped = False
+        self.server_sessions = ServerSessions(self._save_server_session)
 
     def stop(self) -> None:
         self._is_stopped = True
@@ -42,11 +44,13 @@ class StoreJournal(Journal):
     def erase(self) -> None:
         """The session is over."""
         self.stop()
+        self.server_sessions.clear()
         self._store.delete_owner(self._session_id)
 
     def save_task(self, task: Task) -> None:
         if not self._is_stopped:
             self._store.put(Key("task", self._session_id, task.task_id), asdict(task))
+            self.server_sessions.on_task(task)
 
     def forget_task(self, task_id: str) -> None:
         if not self._is_stopped:
@@ -64,6 +68,15 @@ class StoreJournal(Journal):
         if not self._is_stopped:
             self._store.delete_up_to(Key("event", self._session_id, last_event_id))
 
+    def _save_server_session(self, server: str, kept: KeptSession | None) -> None:
+        key = Key("server_session", self._session_id, server)
+        if self._is_stopped:
+            return
+        if kept is None:
+            self._store.delete(key)
+        else:
+            self._store.put(key, kept.as_json())
+
 
 @dataclass(slots=True)
 class SessionMemories:
@@ -71,6 +84,7 @@ class SessionMemories:
 
     tasks: list[Task] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
+    server_sessions: dict[str, KeptSession] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -106,4 +120,6 @@ def recall(records: Mapping[Key, JsonObject]) -> Memories:
             session.tasks.append(Task(**value))
         elif key.kind == "event":
             session.events.append(Event(**value))
+        elif key.kind == "server_session":
+            session.server_sessions[key.id] = KeptSession.from_json(value)
     return memories

@@ -139,10 +139,13 @@ class Session:
     def _recall(self, memories: SessionMemories) -> None:
         """Put back what is known from before a restart; calls that nobody can ask about any more have failed."""
         self.state.events.restore(memories.events)
+        for server, kept in memories.server_sessions.items():
+            self._journal.server_sessions.restore(server, kept)
         for task in memories.tasks:
             self.state.tasks.restore(task)
             if task.is_terminal:
                 continue
+            self._journal.server_sessions.on_task(task)
             if task.server_task_id is not None and task.server in self.registry:
                 self.calls.take_up(self.link(task.server), task, task.server_task_id)
             else:
@@ -172,6 +175,7 @@ class Session:
                 self.clock,
                 self._tasks,
                 find_target=self._shared.marked_target,
+                sessions=self._journal.server_sessions,
                 question_timeout_ms=self.settings.limits.question_timeout_ms,
                 backoff=self.settings.backoff,
             )
