@@ -18,8 +18,16 @@ import httpx2
 import pytest
 
 from tests.chaos.world import POLL_S, HubProcess, World, alive, until, world
-from tests.peers.locate import fastmcp_python, mcp130_python
-from tests.process.hub_process import INITIALIZE, HttpClient, error_code, own_json, proxy_task, started
+from tests.peers.locate import fastmcp_python, mcp130_python, program
+from tests.process.hub_process import (
+    INITIALIZE,
+    HttpClient,
+    error_code,
+    open_questions,
+    own_json,
+    proxy_task,
+    started,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -95,6 +103,37 @@ async def test_a_hub_that_ended_delivers_the_result_of_a_native_task(tmp_path: P
                 (tmp_path / "released").touch()
                 result = await client.call("get_task_result", {"task_id": task_id})
                 assert (result["content"][0]["text"], result.get("isError", False)) == ("it is there", False)
+        finally:
+            if hub.program is not None:
+                await hub.stop()
+
+
+QUESTIONS = [("ask", "accept Ada, asked once"), ("ask_one", "accept Ada")]
+"""An `input_required` result, which is all that there is of its call, and a task of the extension with an input."""
+
+
+@pytest.mark.parametrize("end", ["kill", "stop"])
+@pytest.mark.parametrize(("tool", "text"), QUESTIONS)
+async def test_a_question_that_lives_on_no_connection_is_open_after_the_hub_ended(
+    tmp_path: Path, tool: str, text: str, end: str
+) -> None:
+    command = [*program("extension_server.py"), "http"]
+    with started(command, {"PYTHONWARNINGS": "ignore"}) as server, anyio.fail_after(LIMIT_S):
+        url = server.wait_for_line("listening at").split()[-1]
+        hub = HubProcess(tmp_path, {"modern": {"url": url, "transport": "http"}})
+        await hub.start()
+        try:
+            async with HttpClient(hub.url) as client:
+                promoted = await client.execute("modern", tool, {"question": "Who?"}, timeout_ms=30_000)
+                task_id = proxy_task(promoted)["task_id"]
+                (asked,) = open_questions(promoted, "elicitations")
+                await (hub.kill() if end == "kill" else hub.stop())
+                await hub.start()
+                assert own_json(await client.call("get_elicitations"))["elicitations"] == [asked]
+                content = {"request_id": asked["request_id"], "action": "accept", "content": {"name": "Ada"}}
+                assert own_json(await client.call("respond_to_elicitation", content))["success"] is True
+                result = await client.call("get_task_result", {"task_id": task_id})
+                assert (result["content"][0]["text"], result.get("isError", False)) == (text, False)
         finally:
             if hub.program is not None:
                 await hub.stop()

@@ -30,6 +30,7 @@ def task(task_id: str, *, server: str = "one", server_task_id: str | None = "the
         created_at=0,
         last_updated_at=0,
         ttl_ms=1000,
+        expires_at=1,
         server_task_id=server_task_id,
     )
 

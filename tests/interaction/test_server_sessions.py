@@ -114,9 +114,12 @@ def kept(store: MemoryStore) -> list[Key]:
 
 
 async def begun(hub: Hub) -> tuple[HubClient, str]:
+    """A client, and its task once that is the server's."""
     client = HubClient(hub, await hub.open_session())
-    task = (await client.execute("scoped", "job", timeout_ms=100)).task
-    return client, task["task_id"]
+    task_id = (await client.execute("scoped", "job", timeout_ms=0)).task["task_id"]
+    while client.session.state.tasks.get(task_id).origin != "native":
+        await client.call("await_activity", timeout_ms=20)
+    return client, task_id
 
 
 async def test_a_restarted_hub_goes_on_in_the_session_of_its_task(server: ScopedServer) -> None:

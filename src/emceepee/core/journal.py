@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from emceepee.core.events import Event
+    from emceepee.core.questions import Question
     from emceepee.core.tasks import Task
 
 __all__ = ["Journal"]
@@ -17,6 +18,10 @@ class Journal:
     def save_task(self, task: Task) -> None: ...
 
     def forget_task(self, task_id: str) -> None: ...
+
+    def save_question(self, question: Question) -> None: ...
+
+    def forget_question(self, request_id: str) -> None: ...
 
     def save_event(self, event: Event) -> None: ...
 

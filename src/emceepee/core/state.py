@@ -50,5 +50,10 @@ class SessionState:
         self.buffers = ServerBuffers(clock, max_notifications=limits.max_notifications, max_logs=limits.max_logs)
         self.tasks = TaskTable(clock, ids, self.deadlines, self.events.append, limits.tasks, journal=journal)
         self.questions = QuestionTable(
-            clock, ids, self.deadlines, self.events.append, timeout_ms=limits.question_timeout_ms
+            clock,
+            ids,
+            self.deadlines,
+            self.events.append,
+            timeout_ms=limits.question_timeout_ms,
+            journal=journal,
         )

@@ -13,7 +13,7 @@ from typing import Any
 import anyio.abc
 from structlog import get_logger
 
-from emceepee.client import RemoteTask
+from emceepee.client import RemoteTask, Resumption
 from emceepee.clock import Clock
 from emceepee.core.state import SessionState
 from emceepee.core.tasks import FinalStatus, Task, TaskStatus
@@ -30,7 +30,7 @@ from emceepee.errors import (
 from emceepee.hub.call import Call, OnProgress, Promotion
 from emceepee.hub.link import Link
 from emceepee.hub.telemetry import CallOutcome, Telemetry
-from emceepee.hub.work import ToolCall, Work
+from emceepee.hub.work import Work
 
 __all__ = ["CallRunner"]
 
@@ -113,14 +113,12 @@ class CallRunner:
         self._tasks.start_soon(self._run, call)
         return call
 
-    def take_up(self, link: Link, task: Task, server_task_id: str) -> Call:
-        """Go on with a native task from before a restart: its server is asked about it."""
-        work = ToolCall(task.tool, task.args)
+    def take_up(self, link: Link, task: Task, work: Work, resumption: Resumption) -> Call:
+        """Go on with a task from before a restart."""
         call = Call(next(self._numbers), link, work, ttl_ms=task.ttl_ms, started=self._clock.monotonic(), news=self)
         call.task_id = task.task_id
-        call.server_task = call.resumption.server_task = RemoteTask(
-            server_task_id, "working", None, None, task.poll_interval_ms, {}
-        )
+        call.resumption = resumption
+        call.server_task = resumption.server_task
         call.turned.set()
         link.start()
         self._live[call.number] = call

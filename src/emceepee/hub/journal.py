@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 from emceepee.config import ServerConfig
 from emceepee.core.events import Event
 from emceepee.core.journal import Journal
+from emceepee.core.questions import Question
 from emceepee.core.tasks import Task
 from emceepee.hub.server_sessions import KeptSession, ServerSessions
 from emceepee.store import Key, Store
@@ -17,6 +18,7 @@ __all__ = [
     "Memories",
     "SessionMemories",
     "StoreJournal",
+    "WaitingCall",
     "forget_server",
     "recall",
     "save_server",
@@ -27,6 +29,14 @@ JsonObject: TypeAlias = dict[str, Any]
 
 NOBODY = ""
 """The owner of what belongs to no session."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingCall:
+    """A call that waits for answers, beside what its task says of it."""
+
+    method: str
+    resumption: JsonObject
 
 
 class StoreJournal(Journal):
@@ -56,6 +66,22 @@ class StoreJournal(Journal):
         if not self._is_stopped:
             self._store.delete(Key("task", self._session_id, task_id))
 
+    def save_question(self, question: Question) -> None:
+        if not self._is_stopped:
+            self._store.put(Key("question", self._session_id, question.request_id), asdict(question))
+
+    def forget_question(self, request_id: str) -> None:
+        if not self._is_stopped:
+            self._store.delete(Key("question", self._session_id, request_id))
+
+    def save_waiting_call(self, task_id: str, call: WaitingCall) -> None:
+        if not self._is_stopped:
+            self._store.put(Key("waiting_call", self._session_id, task_id), asdict(call))
+
+    def forget_waiting_call(self, task_id: str) -> None:
+        if not self._is_stopped:
+            self._store.delete(Key("waiting_call", self._session_id, task_id))
+
     def save_event(self, event: Event) -> None:
         if not self._is_stopped:
             self._store.put(Key("event", self._session_id, event.id), asdict(event))
@@ -84,6 +110,9 @@ class SessionMemories:
 
     tasks: list[Task] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
+    questions: list[Question] = field(default_factory=list)
+    waiting_calls: dict[str, WaitingCall] = field(default_factory=dict)
+    """By task."""
     server_sessions: dict[str, KeptSession] = field(default_factory=dict)
 
 
@@ -120,6 +149,10 @@ def recall(records: Mapping[Key, JsonObject]) -> Memories:
             session.tasks.append(Task(**value))
         elif key.kind == "event":
             session.events.append(Event(**value))
+        elif key.kind == "question":
+            session.questions.append(Question(**value))
+        elif key.kind == "waiting_call":
+            session.waiting_calls[key.id] = WaitingCall(**value)
         elif key.kind == "server_session":
             session.server_sessions[key.id] = KeptSession.from_json(value)
     return memories

@@ -15,6 +15,7 @@ from emceepee.concurrency import task_group
 from emceepee.core.buffers import LogSource
 from emceepee.core.events import Event
 from emceepee.core.links import ReconnectKind, Retry
+from emceepee.core.questions import SURVIVING_ARRIVALS
 from emceepee.core.reconcile import ServerAnswer, decide_on_loss, reconcile
 from emceepee.core.state import SessionState
 from emceepee.core.tasks import Task
@@ -25,6 +26,7 @@ from emceepee.hub.calls import CallRunner
 from emceepee.hub.journal import SessionMemories, StoreJournal
 from emceepee.hub.link import Link
 from emceepee.hub.questions import QuestionDesk
+from emceepee.hub.recollection import Recollection
 from emceepee.hub.shared import Shared
 from emceepee.timekeeper import Timekeeper
 
@@ -61,9 +63,11 @@ class Session:
         self.links: dict[str, Link] = {}
         self.closed = anyio.Event()
         self._closing = anyio.Event()
+        self._is_suspended = False
         self._tasks: anyio.abc.TaskGroup
         self.calls: CallRunner
         self.questions: QuestionDesk
+        self._recollection: Recollection
         self._waits: set[anyio.CancelScope] = set()
         self._close_listeners: list[Callable[[], object]] = []
         self._holds = 0
@@ -90,6 +94,9 @@ class Session:
                     on_ended=self._on_call_ended,
                 )
                 self.questions = QuestionDesk(self.state, self.calls, self.clock, self._shared.telemetry)
+                self._recollection = Recollection(
+                    self.state, self.calls, self.questions, self._journal, self.durable, self._known_link
+                )
                 self._tasks.start_soon(self._time.run)
                 self._arm_idle_timer()
                 on_open()
@@ -98,11 +105,13 @@ class Session:
                         self.link(config.name).start()
                 else:
                     # Its client may never come back: its servers are connected when something needs them.
-                    self._recall(self._memories)
+                    self._recollection.recall(self._memories)
                 task_status.started()
                 try:
                     await self._closing.wait()
-                    await self.questions.reject_all("The session was closed")
+                    # What the next hub asks again is not refused by this one.
+                    spared = SURVIVING_ARRIVALS if self._is_suspended else frozenset()
+                    await self.questions.reject_all("The session was closed", spare=spared)
                     self.calls.fail_all(SessionClosed())
                     for wait in self._waits:
                         wait.cancel()
@@ -127,6 +136,7 @@ class Session:
     def suspend(self) -> None:
         """End with the hub: what is in the store stays there, for the next one."""
         self._journal.stop()
+        self._is_suspended = True
         self._closing.set()
 
     async def durable(self) -> None:
@@ -135,21 +145,6 @@ class Session:
             if self._shared.store.is_settled:
                 return
             await self._shared.store.sync()
-
-    def _recall(self, memories: SessionMemories) -> None:
-        """Put back what is known from before a restart; calls that nobody can ask about any more have failed."""
-        self.state.events.restore(memories.events)
-        for server, kept in memories.server_sessions.items():
-            self._journal.server_sessions.restore(server, kept)
-        for task in memories.tasks:
-            self.state.tasks.restore(task)
-            if task.is_terminal:
-                continue
-            self._journal.server_sessions.on_task(task)
-            if task.server_task_id is not None and task.server in self.registry:
-                self.calls.take_up(self.link(task.server), task, task.server_task_id)
-            else:
-                self.state.tasks.finish(task.task_id, "failed", error="the hub restarted")
 
     @property
     def is_closing(self) -> bool:
@@ -180,6 +175,9 @@ class Session:
                 backoff=self.settings.backoff,
             )
         return link
+
+    def _known_link(self, server: str) -> Link | None:
+        return self.link(server) if server in self.registry else None
 
     async def drop_link(self, server: str, reason: str) -> None:
         """Disconnect from a server on purpose: its calls and tasks fail, its questions are rejected."""
@@ -240,6 +238,7 @@ class Session:
 
     def on_question(self, link: Link, question: ServerQuestion) -> None:
         self.questions.park(link.name, question)
+        self._recollection.on_question(question)
 
     def on_notification(self, link: Link, method: str, params: Mapping[str, Any]) -> None:
         if method not in _QUIET_METHODS:
@@ -256,6 +255,7 @@ class Session:
 
     def _on_call_ended(self, call: Call) -> None:
         self.questions.withdraw_of(call)
+        self._recollection.on_call_ended(call)
 
     # Waiting
 

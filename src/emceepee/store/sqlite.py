@@ -35,6 +35,12 @@ MIGRATIONS: tuple[str, ...] = (
         PRIMARY KEY (kind, owner, id)
     ) WITHOUT ROWID
     """,
+    # Tasks say when they expire, questions and the calls that wait for them are kept.
+    """
+    UPDATE records SET value = json_set(
+        value, '$.expires_at', json_extract(value, '$.created_at') + json_extract(value, '$.ttl_ms') / 1000.0
+    ) WHERE kind = 'task'
+    """,
 )
 """Each takes the file one version further; those that have been released are never changed."""
 
