@@ -30,3 +30,6 @@ class Journal:
 
     def forget_events(self, last_event_id: str) -> None:
         """Events up to this one need not be told after a restart: they were evicted."""
+
+    def save_events_lost(self, count: int) -> None:
+        """So many were evicted before anyone was told of them, and nobody has been told of that yet."""

@@ -57,6 +57,11 @@ class StoreJournal(Journal):
         self.server_sessions.clear()
         self._store.delete_owner(self._session_id)
 
+    def save_activity(self, active_at: float) -> None:
+        """When the session was in use last."""
+        if not self._is_stopped:
+            save_session(self._store, self._session_id, active_at)
+
     def save_task(self, task: Task) -> None:
         if not self._is_stopped:
             self._store.put(Key("task", self._session_id, task.task_id), asdict(task))
@@ -94,6 +99,15 @@ class StoreJournal(Journal):
         if not self._is_stopped:
             self._store.delete_up_to(Key("event", self._session_id, last_event_id))
 
+    def save_events_lost(self, count: int) -> None:
+        key = Key("events_lost", self._session_id, self._session_id)
+        if self._is_stopped:
+            return
+        if count:
+            self._store.put(key, {"count": count})
+        else:
+            self._store.delete(key)
+
     def _save_server_session(self, server: str, kept: KeptSession | None) -> None:
         key = Key("server_session", self._session_id, server)
         if self._is_stopped:
@@ -108,8 +122,10 @@ class StoreJournal(Journal):
 class SessionMemories:
     """What is left of a session from before a restart."""
 
+    last_active_at: float
     tasks: list[Task] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
+    events_lost: int = 0
     questions: list[Question] = field(default_factory=list)
     waiting_calls: dict[str, WaitingCall] = field(default_factory=dict)
     """By task."""
@@ -122,8 +138,8 @@ class Memories:
     sessions: dict[str, SessionMemories] = field(default_factory=dict)
 
 
-def save_session(store: Store, session_id: str, created_at: float) -> None:
-    store.put(Key("session", session_id, session_id), {"created_at": created_at})
+def save_session(store: Store, session_id: str, active_at: float) -> None:
+    store.put(Key("session", session_id, session_id), {"last_active_at": active_at})
 
 
 def save_server(store: Store, config: ServerConfig) -> None:
@@ -139,7 +155,7 @@ def recall(records: Mapping[Key, JsonObject]) -> Memories:
     memories = Memories()
     for key, value in records.items():
         if key.kind == "session":
-            memories.sessions[key.owner] = SessionMemories()
+            memories.sessions[key.owner] = SessionMemories(value["last_active_at"])
         elif key.kind == "server":
             memories.servers.append(ServerConfig.model_validate(value))
     for key, value in sorted(records.items()):
@@ -149,6 +165,8 @@ def recall(records: Mapping[Key, JsonObject]) -> Memories:
             session.tasks.append(Task(**value))
         elif key.kind == "event":
             session.events.append(Event(**value))
+        elif key.kind == "events_lost":
+            session.events_lost = value["count"]
         elif key.kind == "question":
             session.questions.append(Question(**value))
         elif key.kind == "waiting_call":

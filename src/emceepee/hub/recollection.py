@@ -69,7 +69,7 @@ class Recollection:
 
     def recall(self, memories: SessionMemories) -> None:
         """Put back what is known from before a restart; calls that nobody can go on with have failed."""
-        self.state.events.restore(memories.events)
+        self.state.events.restore(memories.events, memories.events_lost)
         for server, kept in memories.server_sessions.items():
             self.journal.server_sessions.restore(server, kept)
         questions = list(memories.questions)

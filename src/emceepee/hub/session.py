@@ -14,6 +14,7 @@ from emceepee.client import Question as ServerQuestion
 from emceepee.concurrency import task_group
 from emceepee.core.buffers import LogSource
 from emceepee.core.events import Event
+from emceepee.core.idling import Idleness
 from emceepee.core.links import ReconnectKind, Retry
 from emceepee.core.questions import SURVIVING_ARRIVALS
 from emceepee.core.reconcile import ServerAnswer, decide_on_loss, reconcile
@@ -71,7 +72,10 @@ class Session:
         self._waits: set[anyio.CancelScope] = set()
         self._close_listeners: list[Callable[[], object]] = []
         self._holds = 0
-        self._last_active = self.clock.monotonic()
+        saved_at = None if memories is None else memories.last_active_at
+        self._idleness = Idleness(
+            self.clock, self.settings.session_idle_ms / 1000, self._journal.save_activity, saved_at=saved_at
+        )
 
     async def run(
         self,
@@ -304,11 +308,12 @@ class Session:
     def in_use(self) -> Iterator[None]:
         """While the body runs, the session is not idle."""
         self._holds += 1
+        self._idleness.touch()
         try:
             yield
         finally:
             self._holds -= 1
-            self._last_active = self.clock.monotonic()
+            self._idleness.touch()
 
     @property
     def is_in_use(self) -> bool:
@@ -316,8 +321,7 @@ class Session:
         return self._holds > 0 or len(self.calls) > 0 or self.state.tasks.live_count > 0
 
     def _arm_idle_timer(self) -> None:
-        idle_since = self.clock.monotonic() if self.is_in_use else self._last_active
-        self.state.deadlines.set(Timer("idle", self.id), idle_since + self.settings.session_idle_ms / 1000)
+        self.state.deadlines.set(Timer("idle", self.id), self._idleness.next_look())
 
     async def _fire(self, timer: Timer) -> None:
         match timer.kind:
@@ -331,15 +335,16 @@ class Session:
             case "question":
                 await self.questions.expire(timer.key)
             case "idle":
-                self._on_idle_deadline()
+                self._look_for_activity()
 
-    def _on_idle_deadline(self) -> None:
-        idle_for = self.clock.monotonic() - self._last_active
-        if self.is_in_use or idle_for < self.settings.session_idle_ms / 1000:
-            self._arm_idle_timer()
-        else:
+    def _look_for_activity(self) -> None:
+        if self.is_in_use:
+            self._idleness.touch()
+        if self._idleness.is_over():
             log.info("session_idle_timeout", idle_ms=self.settings.session_idle_ms)
             self.close()
+        else:
+            self._arm_idle_timer()
 
 
 async def _ask_about(link: Link, server_task_id: str) -> ServerAnswer:
