@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from emceepee.client import Question, Resumption
-from emceepee.client.resumption import InputRound, OpenInput
+from emceepee.client.resumption import InputRound, OpenInput, ResultRequest
 from emceepee.core.questions import Belonging
 from emceepee.errors import PeerError
 
@@ -49,6 +49,12 @@ def test_the_state_of_a_round_goes_back_as_it_came(state: dict[str, Any]) -> Non
     assert again.is_possible
     assert again.round is not None
     assert (again.round.state, list(again.round.inputs)) == (state, ["q"])
+
+
+def test_a_request_that_was_left_open_is_known() -> None:
+    left = ResultRequest("session-1", 7)
+    assert copied(Resumption(result_request=left)).result_request == left
+    assert not Resumption(result_request=left).is_possible
 
 
 def test_an_entry_is_found_by_how_its_question_came() -> None:

@@ -146,6 +146,25 @@ async def test_a_restarted_hub_goes_on_in_the_session_of_its_task(server: Scoped
     assert len(server.seen("DELETE")) == 1, "when no task needs it, the session ends with the hub"
 
 
+async def test_what_the_hub_before_left_open_is_cancelled_in_the_same_session_only(server: ScopedServer) -> None:
+    store = MemoryStore()
+    async with hub_for(server, store) as hub:
+        client, _ = await begun(hub)
+        while not server.seen("tasks/result"):
+            await client.call("await_activity", timeout_ms=20)
+    left = server.seen("tasks/result")[0].message["id"]
+    async with hub_for(server, store):
+        while len(server.seen("tasks/result")) < 2 or not server.seen("notifications/cancelled"):  # noqa: ASYNC110
+            await anyio.sleep(0.01)
+    (cancelled,) = server.seen("notifications/cancelled")
+    assert cancelled.message["params"]["requestId"] == left
+    server.forget()
+    async with hub_for(server, store) as hub:
+        while client.session.id in hub.sessions and hub.sessions[client.session.id].state.tasks.live_count:  # noqa: ASYNC110
+            await anyio.sleep(0.01)
+    assert server.seen("notifications/cancelled") == [cancelled], "in a new session the id would be another request's"
+
+
 @pytest.mark.parametrize("status", [404, 400])
 async def test_a_session_that_the_server_has_forgotten_is_begun_anew(server: ScopedServer, status: int) -> None:
     store = MemoryStore()

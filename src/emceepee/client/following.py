@@ -13,7 +13,7 @@ import anyio
 
 from emceepee.client.inbound import Inbound
 from emceepee.client.questions import KIND_OF_METHOD
-from emceepee.client.resumption import OpenInput, Resumption
+from emceepee.client.resumption import OpenInput, ResultRequest, Resumption
 from emceepee.client.tasks import RemoteTask, parse_task
 from emceepee.client.watch import TaskNews
 from emceepee.concurrency import companions
@@ -141,8 +141,11 @@ class Follower:
 
     async def _fetch_result(self, task_id: str) -> None:
         """Hold `tasks/result` open; a server that does not block is asked again once the task has ended."""
+        await self._cancel_earlier_request()
         while True:
             request_id = self._peer.new_request_id()
+            self._resumption.result_request = ResultRequest(self._peer.state.session_id, request_id)
+            self._resumption.changed()
             try:
                 with self._inbound.in_flight(request_id, self._origin):
                     result = await self._peer.request("tasks/result", {"taskId": task_id}, request_id=request_id)
@@ -157,6 +160,13 @@ class Follower:
                     return
                 with self._peer.clock.move_on_after(DEFAULT_POLL_MS / 1000):
                     await self._ended.wait()
+
+    async def _cancel_earlier_request(self) -> None:
+        """Servers tell a task's questions to whoever asked for its result first, be it on a connection that is gone."""
+        left = self._resumption.result_request
+        if left is not None and left.session_id is not None and left.session_id == self._peer.state.session_id:
+            reason = "the connection that it was sent on is gone"
+            await self._peer.notify("notifications/cancelled", {"requestId": left.request_id, "reason": reason})
 
     async def _better_than(self, error: PeerError | ConnectionLost, task_id: str) -> WireError:
         """The error itself, unless the task was cancelled or the error is only about the result that is missing."""

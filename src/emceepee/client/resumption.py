@@ -10,14 +10,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from emceepee.client.questions import Question
 from emceepee.client.tasks import RemoteTask
 from emceepee.core.questions import Arrival
 from emceepee.errors import PeerError
 
-__all__ = ["InputRound", "OpenInput", "Resumption", "ResumptionKeeper"]
+__all__ = ["InputRound", "OpenInput", "ResultRequest", "Resumption", "ResumptionKeeper"]
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -89,6 +89,16 @@ class InputRound:
         state = {"requestState": result["requestState"]} if "requestState" in result else {}
         return cls({key: OpenInput.of(request) for key, request in requests.items()}, state)
 
+    def as_json(self) -> JsonObject:
+        return {"inputs": {key: entry.as_json() for key, entry in self.inputs.items()}, "state": self.state}
+
+
+class ResultRequest(NamedTuple):
+    """A `tasks/result` that was left open at the server, in the session that it was sent in."""
+
+    session_id: str | None
+    request_id: int
+
 
 @dataclass(slots=True)
 class Resumption:
@@ -98,6 +108,8 @@ class Resumption:
     inputs: dict[str, OpenInput] = field(default_factory=dict)
     """Of the task; each key stands for one question over its whole life."""
     round: InputRound | None = None
+    result_request: ResultRequest | None = None
+    """The newest one for the task."""
     keeper: ResumptionKeeper | None = None
 
     @property
@@ -119,17 +131,19 @@ class Resumption:
 
     def as_json(self) -> JsonObject:
         """All of it but the task, which its owner knows."""
-        inputs = {key: entry.as_json() for key, entry in self.inputs.items()}
-        if self.round is None:
-            return {"inputs": inputs, "round": None}
-        asked = {key: entry.as_json() for key, entry in self.round.inputs.items()}
-        return {"inputs": inputs, "round": {"inputs": asked, "state": self.round.state}}
+        return {
+            "inputs": {key: entry.as_json() for key, entry in self.inputs.items()},
+            "round": None if self.round is None else self.round.as_json(),
+            "result_request": None if self.result_request is None else self.result_request._asdict(),
+        }
 
     @classmethod
     def from_json(cls, value: JsonObject) -> Resumption:
         resumption = cls(inputs=_inputs(value["inputs"]))
         if (found := value["round"]) is not None:
             resumption.round = InputRound(_inputs(found["inputs"]), found["state"])
+        if (left := value["result_request"]) is not None:
+            resumption.result_request = ResultRequest(**left)
         return resumption
 
 

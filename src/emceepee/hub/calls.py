@@ -51,6 +51,7 @@ class CallRunner:
         *,
         max_live: int,
         telemetry: Telemetry,
+        on_native: Callable[[Call], None] = lambda _call: None,
         on_ended: Callable[[Call], None] = lambda _call: None,
     ) -> None:
         self._state = state
@@ -58,6 +59,7 @@ class CallRunner:
         self._tasks = tasks
         self._max_live = max_live
         self._telemetry = telemetry
+        self._on_native = on_native
         self._on_ended = on_ended
         self._numbers = count(1)
         self._live: dict[int, Call] = {}
@@ -197,6 +199,7 @@ class CallRunner:
         call.server_task = task
         if call.task_id is not None and self.is_live(call):
             self._tell_table(call.task_id, task)
+            self._on_native(call)
 
     # Inside
 
@@ -266,6 +269,7 @@ class CallRunner:
         call.task_id = task.task_id
         if call.server_task is not None:
             self._tell_table(task.task_id, call.server_task)
+            self._on_native(call)
         return task
 
     def _tell_table(self, task_id: str, server_task: RemoteTask) -> None:

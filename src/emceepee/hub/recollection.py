@@ -49,6 +49,13 @@ class Recollection:
             self._save_answer_of(call, question)
             self.save(call)
 
+    def on_native(self, call: Call) -> None:
+        """A task is its server's: what we have open there for it, the next hub has to know of."""
+        if call.resumption.keeper is None:
+            call.resumption.keeper = _Keeper(self, call)
+            if call.resumption.result_request is not None:
+                self.save(call)
+
     def save(self, call: Call) -> None:
         if call.task_id is not None and self.calls.is_live(call):
             self.journal.save_waiting_call(call.task_id, WaitingCall(call.work.method, call.resumption.as_json()))

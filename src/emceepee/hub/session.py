@@ -95,6 +95,7 @@ class Session:
                     self._tasks,
                     max_live=self.settings.limits.max_tasks,
                     telemetry=self._shared.telemetry,
+                    on_native=self._on_call_native,
                     on_ended=self._on_call_ended,
                 )
                 self.questions = QuestionDesk(self.state, self.calls, self.clock, self._shared.telemetry)
@@ -256,6 +257,9 @@ class Session:
         log.warning(name, **facts)
         if name == "event_store_eviction":
             self._shared.telemetry.events_evicted(facts["evicted_count"], facts["undelivered"])
+
+    def _on_call_native(self, call: Call) -> None:
+        self._recollection.on_native(call)
 
     def _on_call_ended(self, call: Call) -> None:
         self.questions.withdraw_of(call)
