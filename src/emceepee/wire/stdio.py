@@ -13,14 +13,14 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 import anyio
-from anyio.abc import ByteReceiveStream, ByteSendStream, Process
+from anyio.abc import ByteReceiveStream, ByteSendStream
 from mcp.shared.message import SessionMessage
 from mcp_types import INTERNAL_ERROR
 
 from emceepee.wire.ends import ChannelEnd, carry
 from emceepee.wire.envelope import decode, encode, undelivered
 from emceepee.wire.lines import LineSplitter
-from emceepee.wire.process import exit_reason, kill_group, spawn, stop
+from emceepee.wire.process import ServerProcess, exit_reason, kill_group, spawn, stop
 from emceepee.wire.transport import Channel, TransportKind
 
 __all__ = ["StdioTransport"]
@@ -67,7 +67,7 @@ class StdioTransport:
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[Channel]:
-        process = await spawn(self._command, env=self._env, cwd=self._cwd, target=self.target)
+        process = spawn(self._command, env=self._env, cwd=self._cwd, target=self.target)
         # No await between here and the `try`, or a cancellation would leak the process.
         try:
             conversation = _Conversation(process, ChannelEnd(), self._on_stderr)
@@ -76,12 +76,13 @@ class StdioTransport:
         finally:
             # Synchronous, for the one case that no shield covers: a second native cancellation of the owner's task.
             kill_group(process)
+            process.close()
 
 
 class _Conversation:
     """One running server process and the channel to it."""
 
-    def __init__(self, process: Process, end: ChannelEnd, on_stderr: Callable[[str], None] | None) -> None:
+    def __init__(self, process: ServerProcess, end: ChannelEnd, on_stderr: Callable[[str], None] | None) -> None:
         self.end = end
         end.state.process_id = process.pid
         self._process = process
@@ -91,13 +92,10 @@ class _Conversation:
         self._written = anyio.Event()
 
     async def run(self) -> None:
-        stdin, stdout, stderr = self._process.stdin, self._process.stdout, self._process.stderr
-        if stdin is None or stdout is None or stderr is None:
-            raise RuntimeError("the process was started without pipes")
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._read_stderr, stderr)
-            tasks.start_soon(self._write_stdin, stdin)
-            tasks.start_soon(self._read_stdout, stdout)
+            tasks.start_soon(self._read_stderr, self._process.stderr)
+            tasks.start_soon(self._write_stdin, self._process.stdin)
+            tasks.start_soon(self._read_stdout, self._process.stdout)
             tasks.start_soon(self._watch_exit)
 
     async def finish(self) -> None:
@@ -122,11 +120,7 @@ class _Conversation:
         except ValueError as error:
             await self.end.fail(item, undelivered(f"the message cannot be written as JSON: {error}", INTERNAL_ERROR))
             return
-        try:
-            await stdin.send(line)
-        except RuntimeError as error:
-            # What uvloop raises, now and then, for a pipe whose reader is gone.
-            raise anyio.BrokenResourceError from error
+        await stdin.send(line)
 
     async def _read_stdout(self, stdout: ByteReceiveStream) -> None:
         splitter = LineSplitter(LONGEST_MESSAGE)
