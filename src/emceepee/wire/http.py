@@ -75,7 +75,7 @@ class HttpTransport:
     async def open(self) -> AsyncGenerator[Channel]:
         url = checked_url(self._url)
         async with http_client(self.target, self._headers, self._auth) as client:
-            connection = _Connection(client, url, ChannelEnd(), self._clock, self._max_event_bytes)
+            connection = _Connection(client, url, ChannelEnd(self._clock), self._clock, self._max_event_bytes)
             async with carry(connection.end, connection.run, connection.goodbye) as channel:
                 yield channel
 

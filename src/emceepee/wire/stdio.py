@@ -17,7 +17,9 @@ from anyio.abc import ByteReceiveStream, ByteSendStream
 from mcp.shared.message import SessionMessage
 from mcp_types import INTERNAL_ERROR
 
-from emceepee.wire.ends import ChannelEnd, carry
+from emceepee.clock import Clock, SystemClock
+from emceepee.pace import Pace
+from emceepee.wire.ends import PIECE_BYTES, ChannelEnd, carry
 from emceepee.wire.envelope import decode, encode, undelivered
 from emceepee.wire.lines import LineSplitter
 from emceepee.wire.process import ServerProcess, exit_reason, kill_group, spawn, stop
@@ -32,6 +34,10 @@ LONGEST_MESSAGE = 64 * 1024 * 1024
 
 LONGEST_STDERR_LINE = 64 * 1024
 """A longer line is given in pieces: progress bars write whole screens without a line end."""
+
+STDERR_BURST = 20_000
+STDERR_PER_SECOND = 2_000
+"""Lines, or KiB of longer ones. A program that writes more is read no faster, and waits for us in its writes."""
 
 FLUSH_SECONDS = 0.25
 """For messages that were written just before closing, such as a cancellation."""
@@ -55,7 +61,9 @@ class StdioTransport:
         env: Mapping[str, str] | None = None,
         cwd: str | os.PathLike[str] | None = None,
         on_stderr: Callable[[str], None] | None = None,
+        clock: Clock | None = None,
     ) -> None:
+        self._clock = clock or SystemClock()
         self._command = [command, *args]
         self._env = env
         self._cwd = cwd
@@ -70,7 +78,7 @@ class StdioTransport:
         process = spawn(self._command, env=self._env, cwd=self._cwd, target=self.target)
         # No await between here and the `try`, or a cancellation would leak the process.
         try:
-            conversation = _Conversation(process, ChannelEnd(), self._on_stderr)
+            conversation = _Conversation(process, ChannelEnd(self._clock), self._on_stderr, self._clock)
             async with carry(conversation.end, conversation.run, conversation.finish) as channel:
                 yield channel
         finally:
@@ -82,8 +90,11 @@ class StdioTransport:
 class _Conversation:
     """One running server process and the channel to it."""
 
-    def __init__(self, process: ServerProcess, end: ChannelEnd, on_stderr: Callable[[str], None] | None) -> None:
+    def __init__(
+        self, process: ServerProcess, end: ChannelEnd, on_stderr: Callable[[str], None] | None, clock: Clock
+    ) -> None:
         self.end = end
+        self._clock = clock
         end.state.process_id = process.pid
         self._process = process
         self._on_stderr = on_stderr
@@ -143,17 +154,20 @@ class _Conversation:
         try:
             messages = decode(line.decode("utf-8", "replace"))
         except ValueError:
-            await self.end.deliver(ValueError(f"not a JSON-RPC message: {line[:200]!r}"))
+            await self.end.deliver(ValueError(f"not a JSON-RPC message: {line[:200]!r}"), len(line))
             return
         for message in messages:
-            await self.end.deliver(SessionMessage(message))
+            await self.end.deliver(SessionMessage(message), len(line))
 
     async def _read_stderr(self, stderr: ByteReceiveStream) -> None:
         splitter = LineSplitter(LONGEST_STDERR_LINE, split=True)
+        pace = Pace(self._clock, burst=STDERR_BURST, per_second=STDERR_PER_SECOND)
         try:
             async for chunk in stderr:
-                for line in splitter.feed(chunk):
+                lines = splitter.feed(chunk)
+                for line in lines:
                     self._tell(line)
+                await self.end.rest(pace.take(len(lines) + len(chunk) / PIECE_BYTES))
         except _GONE:
             logger.debug("a server's stderr broke off", exc_info=True)
         if rest := splitter.flush():
