@@ -6,11 +6,15 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeAlias
 
+from emceepee.clock import Clock
 from emceepee.config import ServerConfig
+from emceepee.core.deadlines import DeadlineQueue
 from emceepee.core.events import Event
 from emceepee.core.journal import Journal
 from emceepee.core.tasks import Task
+from emceepee.core.timers import Timer
 from emceepee.hub.origin import Origin
+from emceepee.pace import Pace
 from emceepee.store import Key, Store
 
 __all__ = [
@@ -29,41 +33,113 @@ NOBODY = ""
 """The owner of what belongs to no session."""
 
 
-class StoreJournal(Journal):
-    """Writes a session down; after `stop` it writes no more, so that a hub that ends changes nothing that is kept."""
+URGENT_NOTIFICATIONS = 200
+URGENT_NOTIFICATIONS_PER_SECOND = 5
+"""Of each server: these are written at once, and durable before they are told, like everything else. Those of a server
+that sends more are written late, and only if nobody has been told of them by then."""
 
-    def __init__(self, store: Store, session_id: str) -> None:
+LATE_SECONDS = 1.0
+"""After so long, and at most twice that. A log that is flooded keeps no notification for longer."""
+
+
+class StoreJournal(Journal):
+    """Writes a session down; after `stop` it writes no more, so that a hub that ends changes nothing that is kept.
+
+    It knows what it owes: what has to be durable before the session's client hears of anything. What other sessions
+    write is no concern of this one.
+    """
+
+    def __init__(self, store: Store, session_id: str, clock: Clock, deadlines: DeadlineQueue[Timer]) -> None:
         self._store = store
         self._session_id = session_id
+        self._clock = clock
         self._is_stopped = False
+        self._owed = 0
+        self._paid = 0
+        self._urgent: dict[str, Pace] = {}
+        self._deadlines = deadlines
+        self._late: tuple[dict[str, Event], dict[str, Event]] = ({}, {})
+        """What is to be written late: the next time, and the time after that."""
+
+    @property
+    def owes(self) -> bool:
+        return self._paid < self._owed
+
+    async def pay(self) -> None:
+        """Wait until all that is owed now is durable."""
+        owed = self._owed
+        await self._store.sync()
+        self._paid = max(self._paid, owed)
 
     def stop(self) -> None:
+        self.write_late()
+        self.write_late()
         self._is_stopped = True
+
+    def write_late(self) -> None:
+        """Its time has come: write what has been there for a while, and is still to be told."""
+        due, waiting = self._late
+        self._late = (waiting, {})
+        if self._is_stopped:
+            return
+        for event in due.values():
+            self._put(event)
+        if waiting:
+            self._deadlines.set(self._timer, self._clock.monotonic() + LATE_SECONDS)
+
+    @property
+    def _timer(self) -> Timer:
+        return Timer("journal", self._session_id)
 
     def erase(self) -> None:
         """The session is over."""
-        self.stop()
+        self._is_stopped = True
         self._store.delete_owner(self._session_id)
+        self._owed += 1
 
     def save_task(self, task: Task) -> None:
         if not self._is_stopped:
             self._store.put(Key("task", self._session_id, task.task_id), asdict(task))
+            self._owed += 1
 
     def forget_task(self, task_id: str) -> None:
         if not self._is_stopped:
             self._store.delete(Key("task", self._session_id, task_id))
 
     def save_event(self, event: Event) -> None:
-        if not self._is_stopped:
-            self._store.put(Key("event", self._session_id, event.id), asdict(event))
+        if self._is_stopped:
+            return
+        if event.type != "notification" or self._is_urgent(event.server):
+            self._put(event)
+            self._owed += 1
+            return
+        self._late[1][event.id] = event
+        if self._timer not in self._deadlines:
+            self._deadlines.set(self._timer, self._clock.monotonic() + LATE_SECONDS)
 
     def forget_event(self, event_id: str) -> None:
+        if any(late.pop(event_id, None) is not None for late in self._late):
+            return
         if not self._is_stopped:
             self._store.delete(Key("event", self._session_id, event_id))
 
     def forget_events(self, last_event_id: str) -> None:
+        for late in self._late:
+            for event_id in [event_id for event_id in late if event_id <= last_event_id]:
+                del late[event_id]
         if not self._is_stopped:
             self._store.delete_up_to(Key("event", self._session_id, last_event_id))
+
+    def _put(self, event: Event) -> None:
+        self._store.put(Key("event", self._session_id, event.id), _record(event))
+
+    def _is_urgent(self, server: str) -> bool:
+        pace = self._urgent.get(server)
+        if pace is None:
+            pace = self._urgent[server] = Pace(
+                self._clock, burst=URGENT_NOTIFICATIONS, per_second=URGENT_NOTIFICATIONS_PER_SECOND
+            )
+        return pace.try_take()
 
 
 @dataclass(slots=True)
@@ -79,6 +155,17 @@ class SessionMemories:
 class Memories:
     servers: list[ServerConfig] = field(default_factory=list)
     sessions: dict[str, SessionMemories] = field(default_factory=dict)
+
+
+def _record(event: Event) -> JsonObject:
+    # By hand: `asdict` copies everything in it, which takes longer than all the rest.
+    return {
+        "id": event.id,
+        "created_at": event.created_at,
+        "type": event.type,
+        "server": event.server,
+        "data": dict(event.data),
+    }
 
 
 def save_session(store: Store, session_id: str, created_at: float, origin: Origin) -> None:

@@ -64,8 +64,8 @@ class Session:
         self.registry = shared.registry
         self._shared = shared
         self._memories = memories
-        self._journal = StoreJournal(shared.store, session_id)
         self._time: Timekeeper[Timer] = Timekeeper(self.clock, self._fire)
+        self._journal = StoreJournal(shared.store, session_id, self.clock, self._time.deadlines)
         self.state = SessionState(
             self.clock,
             self.settings.limits,
@@ -144,11 +144,11 @@ class Session:
         self._closing.set()
 
     async def durable(self) -> None:
-        """Wait until what has happened so far is written down: before that, nobody may hear of it."""
+        """Wait until what has happened to it so far is written down: before that, nobody may hear of it."""
         for _ in range(DURABLE_TRIES):
-            if self._shared.store.is_settled:
+            if not self._journal.owes:
                 return
-            await self._shared.store.sync()
+            await self._journal.pay()
 
     def _recall(self, memories: SessionMemories) -> None:
         """Put back what is known from before a restart; calls that nobody can ask about any more have failed."""
@@ -367,6 +367,8 @@ class Session:
                 self.state.tasks.forget(timer.key)
             case "question":
                 await self.questions.expire(timer.key)
+            case "journal":
+                self._journal.write_late()
             case "idle":
                 self._on_idle_deadline()
 
