@@ -106,6 +106,8 @@ class Link:
         self._scope = anyio.CancelScope()
         self._era: Literal["auto", "handshake", "modern"] = config.era
         self._refreshing = False
+        self._is_stale = False
+        """The tools have changed since the server was last asked for them."""
         self._last_words = ""
         """What a program wrote last to its stderr: mostly why it ended."""
 
@@ -291,9 +293,11 @@ class Link:
 
     def on_notification(self, method: str, params: Mapping[str, Any], origin: object) -> None:
         self._sink.on_notification(self, method, params, origin)
-        if method == "notifications/tools/list_changed" and self.server is not None and not self._refreshing:
-            self._refreshing = True
-            self._tasks.start_soon(self._refresh_in_background, self.server)
+        if method == "notifications/tools/list_changed" and self.server is not None:
+            self._is_stale = True
+            if not self._refreshing:
+                self._refreshing = True
+                self._tasks.start_soon(self._refresh_in_background, self.server)
 
     def on_log(self, source: LogSource, entry: Mapping[str, Any], origin: object) -> None:
         if source == "stderr" and str(entry.get("data", "")).strip():
@@ -301,11 +305,15 @@ class Link:
         self._sink.on_log(self, source, entry, origin)
 
     async def _refresh_in_background(self, server: ServerConnection) -> None:
-        self._refreshing = False
+        """Ask again as long as the tools change meanwhile, but one question at a time, however often we are told."""
         try:
-            await self.refresh_tools(server)
+            while self._is_stale:
+                self._is_stale = False
+                await self.refresh_tools(server)
         except WireError as error:
             log.warning("list_tools_failed", server=self.name, error=str(error))
+        finally:
+            self._refreshing = False
 
 
 def target_of(config: ServerConfig) -> Target:
