@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
 import pytest
 
+from emceepee.client import Stdio, connect
 from emceepee.errors import ConnectFailed
 from emceepee.wire import process, stdio
 from emceepee.wire.stdio import StdioTransport
@@ -183,6 +185,15 @@ async def test_a_server_that_does_not_read_its_input_is_gone_in_time(monkeypatch
     await all_dead([handle])
 
 
+@pytest.mark.parametrize(("script", "was_heard"), [("sys.exit(3)", False), ("sys.stdin.readline(); sys.exit(3)", True)])
+async def test_it_is_known_whether_a_server_that_ended_had_heard_anything(script: str, was_heard: bool) -> None:
+    async with python(script).open() as channel:
+        with suppress(anyio.BrokenResourceError):
+            await channel.write.send(request(1, "server/discover"))
+        await loss(channel)
+        assert channel.state.was_heard is was_heard
+
+
 async def test_the_exit_is_noticed_while_a_grandchild_holds_the_pipes_and_the_grandchild_dies_too() -> None:
     async with python(LEAVES_A_CHILD).open() as channel:
         child = (await ask(channel))["child"]
@@ -289,3 +300,17 @@ def test_uvloop_carries_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_target_is_the_command_line() -> None:
     transport = StdioTransport("npx", ["-y", "a server"], env={"KEY": "secret"})
     assert (transport.kind, transport.target) == ("stdio", "npx -y 'a server'")
+
+
+@pytest.mark.parametrize(
+    ("first_act", "starts"), [("pass", 1), ("sys.stdin.readline()", 2)], ids=["at once", "at the probe"]
+)
+async def test_a_program_that_exits_is_started_again_only_if_it_had_heard_us(
+    tmp_path: Path, first_act: str, starts: int
+) -> None:
+    notes = tmp_path / "starts"
+    script = f"import sys; open({str(notes)!r}, 'a').write('x'); {first_act}; sys.exit(3)"
+    with pytest.raises(ConnectFailed, match="exited with status 3"):
+        async with connect(Stdio(sys.executable, ["-c", script])):
+            pass
+    assert notes.read_text() == "x" * starts

@@ -169,7 +169,7 @@ class Peer:
             if was_never_taken(error.error.data):
                 raise ConnectionLost(error.error.message, was_taken=False) from None
             if error.code == CONNECTION_CLOSED and self._state.lost_reason is not None:
-                raise ConnectionLost(self._state.lost_reason) from None
+                raise ConnectionLost(self._state.lost_reason, was_taken=self._state.was_heard) from None
             if is_transport_failure(error.error.data) or (error.code == CONNECTION_CLOSED and self.closed.is_set()):
                 raise ConnectionLost(error.error.message) from None
             self.last_heard = self.clock.monotonic()

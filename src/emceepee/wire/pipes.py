@@ -6,7 +6,10 @@ program feels at once that we do not keep up, and we that it does not.
 
 from __future__ import annotations
 
+import fcntl
 import os
+import sys
+import termios
 
 import anyio
 from anyio.abc import ByteReceiveStream, ByteSendStream
@@ -68,13 +71,27 @@ class PipeReader(_PipeEnd, ByteReceiveStream):
 
 
 class PipeWriter(_PipeEnd, ByteSendStream):
+    def __init__(self, handle: int) -> None:
+        super().__init__(handle)
+        self._written = 0
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether the program has read nothing at all, as far as the kernel tells us."""
+        if self._written == 0 or self.is_closed:
+            return self._written == 0
+        unread = fcntl.ioctl(self._handle, termios.FIONREAD, bytes(4))
+        return int.from_bytes(unread, sys.byteorder) == self._written
+
     async def send(self, item: bytes) -> None:
         """Write all of `item`; if this is cancelled, a part of it may have been written."""
         await checkpoint_if_cancelled()
         rest = memoryview(item)
         while rest:
             try:
-                rest = rest[os.write(self._checked(), rest) :]
+                written = os.write(self._checked(), rest)
+                self._written += written
+                rest = rest[written:]
             except BlockingIOError:
                 await anyio.wait_writable(self._checked())
             except BrokenPipeError as error:

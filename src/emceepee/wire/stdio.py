@@ -193,4 +193,5 @@ class _Conversation:
             await self._stdout_ended.wait()
             await self._stderr_ended.wait()
         status = self._process.returncode
+        self.end.state.was_heard = status is None or not self._process.stdin.is_untouched
         self.end.lose(otherwise if status is None else exit_reason(status))

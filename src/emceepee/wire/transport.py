@@ -38,6 +38,8 @@ class ChannelState:
     """Goes into the `MCP-Protocol-Version` header of every later HTTP request."""
     session_id: str | None = None
     process_id: int | None = None
+    was_heard: bool = True
+    """False once it is known that the server has taken nothing of what we said: it ended for reasons of its own."""
     lost_reason: str | None = None
     """Why the channel ended by itself, in a few words for people; None while it is open, or if we closed it."""
 
