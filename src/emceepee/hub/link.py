@@ -7,6 +7,7 @@ as `core/links.py` says. What comes from the server goes to the session through 
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -108,6 +109,8 @@ class Link:
         self._refreshing = False
         self._is_stale = False
         """The tools have changed since the server was last asked for them."""
+        self._failures: Counter[str] = Counter()
+        """How often each reason kept it from connecting, since it was connected last."""
         self._last_words = ""
         """What a program wrote last to its stderr: mostly why it ended."""
 
@@ -237,6 +240,7 @@ class Link:
         # Remembered, so that a server which ignores the probe makes us wait for it only once.
         self._era = server.era
         attempt.server = server
+        self._failures.clear()
         attempt.done.set()
         self._sink.on_link_connected(self, kind, tools_changed=kind is not None and tools_before != self.tools)
 
@@ -250,8 +254,7 @@ class Link:
             self._sink.on_link_lost(self, plain_reason)
         else:
             self._era = self.config.era
-            event = "server_reconnect_failed" if self.life.times_connected else "server_connect_failed"
-            log.warning(event, server=self.name, error=plain_reason)
+            self._log_failure(plain_reason)
         self._attempt = None if retry is None else _Attempt()
         attempt.over.set()
         if retry is None:
@@ -261,6 +264,15 @@ class Link:
         self._hurry = anyio.Event()
         with self._clock.move_on_after(retry.delay):
             await self._hurry.wait()
+
+    def _log_failure(self, reason: str) -> None:
+        """Each distinct failure is said once; a server that is away for days must not fill the log."""
+        event = "server_reconnect_failed" if self.life.times_connected else "server_connect_failed"
+        self._failures[reason] += 1
+        if (count := self._failures[reason]) == 1:
+            log.warning(event, server=self.name, error=reason)
+        else:
+            log.debug(event, server=self.name, error=reason, count=count)
 
     def _explained(self, reason: str) -> str:
         """Why a program failed, with its own last words; they are for clients, and not for our log."""

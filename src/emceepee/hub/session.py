@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal, TypeAlias
@@ -19,7 +20,7 @@ from emceepee.core.reconcile import ServerAnswer, decide_on_loss, reconcile
 from emceepee.core.state import SessionState
 from emceepee.core.tasks import Task
 from emceepee.core.timers import Timer
-from emceepee.errors import PeerError, ServerDisconnected, SessionClosed, WireError
+from emceepee.errors import HubStopping, PeerError, ServerDisconnected, SessionClosed, ToolError, WireError
 from emceepee.hub.call import Call
 from emceepee.hub.calls import CallRunner
 from emceepee.hub.journal import SessionMemories, StoreJournal
@@ -32,6 +33,9 @@ from emceepee.timekeeper import Timekeeper
 __all__ = ["Session"]
 
 log = get_logger(__name__)
+
+WARNING_SECONDS = 60.0
+"""Between two warnings of the same kind about the event log; those between are counted, here and in the metrics."""
 
 DURABLE_TRIES = 3
 """How often we wait for writes before a response; under a flood of events it could be for ever."""
@@ -76,6 +80,10 @@ class Session:
         self.links: dict[str, Link] = {}
         self.closed = anyio.Event()
         self._closing = anyio.Event()
+        self._warned: dict[str, tuple[float, int]] = {}
+        """When each kind of warning was said last, and how often it was not said since."""
+        self._end: ToolError = SessionClosed()
+        """What whoever still waits is told when it ends."""
         self._tasks: anyio.abc.TaskGroup
         self.calls: CallRunner
         self.questions: QuestionDesk
@@ -116,8 +124,8 @@ class Session:
                 task_status.started()
                 try:
                     await self._closing.wait()
-                    await self.questions.reject_all("The session was closed")
-                    self.calls.fail_all(SessionClosed())
+                    await self.questions.reject_all(self._end.message.rstrip("."))
+                    self.calls.fail_all(self._end)
                     for wait in self._waits:
                         wait.cancel()
                 finally:
@@ -141,6 +149,7 @@ class Session:
     def suspend(self) -> None:
         """End with the hub: what is in the store stays there, for the next one."""
         self._journal.stop()
+        self._end = HubStopping()
         self._closing.set()
 
     async def durable(self) -> None:
@@ -231,7 +240,9 @@ class Session:
 
     def on_link_reconnecting(self, link: Link, retry: Retry) -> None:
         delay_ms = round(retry.delay * 1000)
-        log.info("server_reconnecting", server=link.name, attempt=retry.attempt, delay_ms=delay_ms)
+        # The first try is news; the log need not hear of each that follows.
+        say = log.info if retry.attempt == 1 else log.debug
+        say("server_reconnecting", server=link.name, attempt=retry.attempt, delay_ms=delay_ms)
         # Told once: a server that is away for hours would otherwise wake the client with every try.
         if retry.attempt == 1 and link.life.times_connected:
             data = {"name": link.name, "attempt": retry.attempt, "delay_ms": delay_ms}
@@ -284,7 +295,13 @@ class Session:
         return lambda: self._listeners.pop(key, None) and None
 
     def _on_event_warning(self, name: str, facts: Mapping[str, Any]) -> None:
-        log.warning(name, **facts)
+        # A flood would have us say it several times a second.
+        now, (said_at, unsaid) = self.clock.monotonic(), self._warned.get(name, (-math.inf, 0))
+        if now - said_at < WARNING_SECONDS:
+            self._warned[name] = (said_at, unsaid + 1)
+        else:
+            self._warned[name] = (now, 0)
+            log.warning(name, **facts, **({"unsaid": unsaid} if unsaid else {}))
         if name == "event_store_eviction":
             self._shared.telemetry.events_evicted(facts["evicted_count"], facts["undelivered"])
 
