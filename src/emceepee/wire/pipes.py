@@ -80,7 +80,10 @@ class PipeWriter(_PipeEnd, ByteSendStream):
         """Whether the program has read nothing at all, as far as the kernel tells us."""
         if self._written == 0 or self.is_closed:
             return self._written == 0
-        unread = fcntl.ioctl(self._handle, termios.FIONREAD, bytes(4))
+        try:
+            unread = fcntl.ioctl(self._handle, termios.FIONREAD, bytes(4))
+        except OSError:
+            return False  # not every system answers that for the writing end
         return int.from_bytes(unread, sys.byteorder) == self._written
 
     async def send(self, item: bytes) -> None:
