@@ -26,7 +26,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "hub": {*SMALL, "config", "core", "client", "store"},
     "observe": {*SMALL, "config", "core", "hub"},
     "tools": {*SMALL, "config", "core", "client", "hub"},
-    "front": {*SMALL, "config", "core", "hub", "tools", "observe"},
+    "front": {*SMALL, "config", "core", "client", "hub", "tools", "observe"},
     "demo": set(),
     "cli": {*SMALL, "config", "core", "store", "client", "hub", "observe", "tools", "front", "demo"},
     "testing": {*SMALL, "config", "core", "store", "wire", "client", "hub", "tools"},

@@ -313,8 +313,8 @@ def _answer_in(response: httpx2.Response, request_id: object) -> JsonObject:
     if not response.headers.get("content-type", "").startswith("text/event-stream"):
         return dict(response.json())
     for line in response.text.splitlines():
-        if line.startswith("data:"):
-            told: JsonObject = json.loads(line.removeprefix("data:"))
+        if line.startswith("data:") and (data := line.removeprefix("data:").strip()):
+            told: JsonObject = json.loads(data)
             if told.get("id") == request_id:
                 return told
     raise EOFError("the stream ended without an answer")

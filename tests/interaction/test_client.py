@@ -33,6 +33,9 @@ class Sink:
     def on_notification(self, method: str, params: Mapping[str, Any], origin: object) -> None:
         self.notifications.append((method, params))
 
+    def on_interrupted(self, origin: object) -> None:
+        pass
+
     def on_log(self, source: LogSource, entry: Mapping[str, Any], origin: object) -> None:
         self.logs.append((source, entry))
 

@@ -12,7 +12,9 @@ import pytest
 from emceepee.core.deadlines import DeadlineQueue
 from emceepee.core.events import Event
 from emceepee.core.timers import Timer
-from emceepee.hub.journal import LATE_SECONDS, URGENT_NOTIFICATIONS, StoreJournal
+from emceepee.hub.journal import StoreJournal
+from emceepee.hub.late_events import LATE_SECONDS, URGENT_NOTIFICATIONS
+from emceepee.hub.origin import Origin
 from emceepee.store import Key, MemoryStore
 from emceepee.testing import Answer, FakeClock, ScriptedServer, running_hub, settle
 from tests.interaction.gates import Gate, ask_name, echo
@@ -209,7 +211,7 @@ async def test_a_response_does_not_wait_for_the_notifications_of_a_flooding_serv
 
 def journal_of(store: MemoryStore, clock: FakeClock) -> tuple[StoreJournal, DeadlineQueue[Timer]]:
     deadlines: DeadlineQueue[Timer] = DeadlineQueue()
-    journal = StoreJournal(store, "session", clock, deadlines)
+    journal = StoreJournal(store, "session", Origin(), clock, deadlines)
     for n in range(URGENT_NOTIFICATIONS):
         journal.save_event(note(f"0{n:04}"))
         journal.forget_event(f"0{n:04}")

@@ -15,7 +15,9 @@ import structlog
 from emceepee.config import HubSettings
 from emceepee.core import questions, tasks
 from emceepee.core.state import SessionLimits
-from emceepee.front.endpoint import Endpoint
+from emceepee.front.client import ClientFacts
+from emceepee.front.handshake import HandshakeClient
+from emceepee.front.hub_service import HubService
 from emceepee.front.jsonrpc import Request
 from emceepee.front.served import ServedRequest
 from emceepee.observe import Metrics, configure_logging, diagrams, snapshot_of, snapshot_of_session
@@ -47,8 +49,10 @@ def log_lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
 
 async def ask_endpoint(client: HubClient, method: str, **params: object) -> dict[str, object]:
     request = Request(1, method, params)
-    endpoint = Endpoint(client.hub, may_spawn=False)
-    return await endpoint.respond(client.session, request, ServedRequest(1, params, lambda _message: None))
+    service = HubService(client.hub)
+    facts = ClientFacts("handshake", "2025-06-18")
+    visitor = HandshakeClient(client.hub, client.session, facts, service, may_spawn=False)
+    return await visitor.respond(request, ServedRequest(1, params, lambda _message: None))
 
 
 def test_every_state_of_the_tables_is_in_its_diagram() -> None:

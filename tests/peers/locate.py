@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PEERS = ROOT / ".peers"
 BINARIES = PEERS / "node" / "node_modules" / ".bin"
 PROGRAMS = Path(__file__).resolve().parent / "programs"
+ON_FASTMCP = {"extension_server.py", "conformance_tasks_server.py"}
 
 
 def mcp130_python() -> Path:
@@ -36,14 +37,14 @@ def node() -> str:
 
 
 def node_script(package_bin: str) -> list[str]:
-    """The command of a node peer by the name of its binary: `mcp-server-everything`, `mcp-inspector`."""
+    """The command of a node peer by the name of its binary: `mcp-server-everything`, `mcp-inspector`, `conformance`."""
     script = BINARIES / package_bin
     return [node(), str(script)] if script.exists() else _missing(f"the node peer {package_bin}")
 
 
 def program(name: str) -> list[str]:
     """The command of one of our own `programs`, under the SDK it is written for."""
-    if name == "extension_server.py":
+    if name in ON_FASTMCP:
         return [str(fastmcp_python()), str(PROGRAMS / name)]
     if name.endswith(".py"):
         return [str(mcp130_python()), str(PROGRAMS / name)]

@@ -281,8 +281,8 @@ class HttpClient(_Client):
         if not response.headers["content-type"].startswith("text/event-stream"):
             return dict(response.json())
         for line in response.text.splitlines():
-            if line.startswith("data:"):
-                told: JsonObject = json.loads(line.removeprefix("data:"))
+            if line.startswith("data:") and (data := line.removeprefix("data:").strip()):
+                told: JsonObject = json.loads(data)
                 if told.get("id") == message["id"]:
                     return told
         raise AssertionError(f"the stream ended without an answer: {response.text}")

@@ -1,9 +1,7 @@
 """A server that we did not write behind the hub, on both transports: `@modelcontextprotocol/server-everything`."""
 
 import json
-import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import anyio
@@ -11,6 +9,7 @@ import pytest
 
 from tests.peers.drive import LineClient
 from tests.peers.locate import node_script, program
+from tests.process.everything import everything_over_http
 from tests.process.hub_process import (
     StdioClient,
     config_file,
@@ -18,23 +17,11 @@ from tests.process.hub_process import (
     own_json,
     proxy_task,
     serving,
-    started,
 )
 
 LIMIT_S = 60
 
 pytestmark = pytest.mark.anyio
-
-
-@contextmanager
-def everything_over_http() -> Iterator[str]:
-    """It takes no port 0, so a free one is looked for; it says on stderr when it listens."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    command = [*node_script("mcp-server-everything"), "streamableHttp"]
-    with started(command, {"PORT": str(port)}) as server:
-        server.wait_for_line("listening on port")
-        yield f"http://127.0.0.1:{port}/mcp"
 
 
 @pytest.fixture(scope="module")

@@ -24,12 +24,14 @@ from emceepee.client.events import (
     TaskStatus,
     Update,
 )
+from emceepee.client.forwarding import OnBehalfOf
 from emceepee.client.options import ClientOptions, ClientSink
 from emceepee.client.questions import CallRef, Question
 from emceepee.client.receiver import RELATED_TASK_META_KEY
 from emceepee.client.resumption import Resumption
 from emceepee.client.targets import Http, Sse, Stdio, Target
 from emceepee.client.tasks import RemoteTask
+from emceepee.wire.negotiation import EraChoice, ServerSession
 from emceepee.wire.peer import OnProgress
 from emceepee.wire.process import PLACE_VARIABLE, end_leftovers
 
@@ -40,9 +42,11 @@ __all__ = [
     "ClientOptions",
     "ClientSink",
     "ConnectionEvent",
+    "EraChoice",
     "Error",
     "EventFeed",
     "Http",
+    "OnBehalfOf",
     "OnProgress",
     "Progress",
     "Question",
@@ -52,6 +56,7 @@ __all__ = [
     "Result",
     "Resumption",
     "ServerConnection",
+    "ServerSession",
     "Sse",
     "Stdio",
     "Target",

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 import anyio
 
 from emceepee.client.events import EventFeed, TaskCancelled, TaskCreated, TasksListed, TaskStatus, Update
+from emceepee.client.forwarding import Forwarder, OnBehalfOf
 from emceepee.client.inbound import Inbound
 from emceepee.client.interactive import InteractiveRequest
 from emceepee.client.listening import Listener
@@ -22,8 +23,8 @@ from emceepee.client.streaming import updates_of
 from emceepee.client.tasked import TaskRunner
 from emceepee.client.tasks import RemoteTask, parse_task
 from emceepee.errors import PeerError, TaskRequired
-from emceepee.wire.era import EraName, header_parameters, with_tasks
-from emceepee.wire.negotiation import Negotiated
+from emceepee.wire.era import LOG_LEVEL_META_KEY, EraName, header_parameters, with_tasks
+from emceepee.wire.negotiation import Negotiated, ServerSession
 from emceepee.wire.peer import OnProgress, Peer
 from emceepee.wire.transport import TransportKind
 
@@ -38,8 +39,6 @@ CANCEL_TIMEOUT = 10.0
 """Seconds for a server to acknowledge that a task is cancelled."""
 
 TaskSupport: TypeAlias = Literal["forbidden", "optional", "required"]
-
-LOG_LEVEL_META_KEY = "io.modelcontextprotocol/logLevel"
 
 
 class ServerConnection:
@@ -56,6 +55,7 @@ class ServerConnection:
         self._peer = peer
         self._spawn = spawn
         self._runner = TaskRunner(peer, inbound, with_tasks(negotiated.era), listener, inbound.events)
+        self._forwarder = Forwarder(peer, inbound, self._runner)
         self._negotiated = negotiated
         self._inbound = inbound
         self._listener = listener
@@ -92,6 +92,13 @@ class ServerConnection:
     @property
     def session_id(self) -> str | None:
         return self._peer.state.session_id
+
+    @property
+    def session(self) -> ServerSession | None:
+        """What a later connection needs to take up this one's session, where there is one."""
+        if self.era != "handshake" or self.transport != "http" or self.session_id is None:
+            return None
+        return ServerSession(self.session_id, self._negotiated.answer)
 
     @property
     def process_id(self) -> int | None:
@@ -252,9 +259,16 @@ class ServerConnection:
         return await self._all_pages("resources/templates/list", "resourceTemplates")
 
     async def read_resource(
-        self, uri: str, *, timeout: float | None = None, origin: object | None = None
+        self,
+        uri: str,
+        *,
+        timeout: float | None = None,
+        origin: object | None = None,
+        resumption: Resumption | None = None,
     ) -> JsonObject:
-        request = self._interactive("resources/read", {"uri": uri}, origin or CallRef("resources/read", uri))
+        """Read a resource; `resumption` is as for `call_tool_task`."""
+        origin = origin or CallRef("resources/read", uri)
+        request = self._interactive("resources/read", {"uri": uri}, origin, resumption)
         return await request.run(timeout=timeout)
 
     async def subscribe(self, uri: str) -> None:
@@ -280,11 +294,12 @@ class ServerConnection:
         *,
         timeout: float | None = None,
         origin: object | None = None,
+        resumption: Resumption | None = None,
     ) -> JsonObject:
         params: JsonObject = {"name": name}
         if arguments is not None:
             params["arguments"] = dict(arguments)
-        request = self._interactive("prompts/get", params, origin or CallRef("prompts/get", name))
+        request = self._interactive("prompts/get", params, origin or CallRef("prompts/get", name), resumption)
         return await request.run(timeout=timeout)
 
     async def complete(
@@ -334,11 +349,55 @@ class ServerConnection:
         """Any request at all, for what has no method of its own here."""
         return await self._peer.request(method, self._with_log_level(params), timeout=timeout, on_progress=on_progress)
 
+    async def forward(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        client: OnBehalfOf | None = None,
+        task_ttl_ms: int | None = None,
+        on_progress: OnProgress | None = None,
+        on_task: Callable[[TaskCreated | TaskStatus], None] = lambda _update: None,
+        origin: object | None = None,
+        resumption: Resumption | None = None,
+    ) -> JsonObject:
+        """Send a request of somebody else's, as it came; `task_ttl_ms` says that a task is welcome."""
+        headers: dict[str, str] = {}
+        if method == "tools/call":
+            name = str(params.get("name"))
+            params = {key: value for key, value in params.items() if key != "task"}
+            support = self.task_support(name)
+            if support == "required" or (support == "optional" and task_ttl_ms is not None):
+                params["task"] = {} if task_ttl_ms is None else {"ttl": task_ttl_ms}
+            headers = self._parameter_headers(name, params.get("arguments") or {})
+        return await self._forwarder.forward(
+            method,
+            self._with_log_level(params) or {},
+            client=client,
+            origin=origin or CallRef(method, ""),
+            headers=headers,
+            on_progress=on_progress,
+            on_task=on_task,
+            resumption=resumption,
+        )
+
+    async def listening(self) -> None:
+        """Wait until the server has said that it tells of changes (modern; the handshake era just does)."""
+        if self.era == "modern":
+            await self._listener.acknowledged()
+
+    def hurry_task(self, task_id: str) -> None:
+        """Have the server asked about a task now."""
+        self._inbound.watch.hurry(task_id)
+
     async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
         await self._peer.notify(method, params)
 
-    def _interactive(self, method: str, params: Mapping[str, Any], origin: object) -> InteractiveRequest:
-        return InteractiveRequest(self._peer, self._inbound, method, self._with_log_level(params) or {}, origin)
+    def _interactive(
+        self, method: str, params: Mapping[str, Any], origin: object, resumption: Resumption | None = None
+    ) -> InteractiveRequest:
+        params = self._with_log_level(params) or {}
+        return InteractiveRequest(self._peer, self._inbound, method, params, origin, resumption=resumption)
 
     async def _all_pages(self, method: str, key: str) -> list[JsonObject]:
         items: list[JsonObject] = []

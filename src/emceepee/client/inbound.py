@@ -20,11 +20,10 @@ from emceepee.client.questions import KIND_OF_METHOD, Question
 from emceepee.client.receiver import METHODS as RECEIVER_METHODS
 from emceepee.client.receiver import RELATED_TASK_META_KEY, ReceiverTasks
 from emceepee.client.watch import TaskWatch
-from emceepee.core.questions import Arrival, Belonging, QuestionKind, belonging
-from emceepee.core.reconcile import SURVIVING_ARRIVALS
+from emceepee.core.questions import SURVIVING_ARRIVALS, Arrival, Belonging, QuestionKind, belonging
 from emceepee.errors import PeerError
 from emceepee.wire.peer import OnProgress
-from emceepee.wire.transport import ChannelState
+from emceepee.wire.transport import ChannelState, RequestId
 
 __all__ = ["Inbound"]
 
@@ -54,6 +53,8 @@ class Inbound:
         self._task_origins: dict[str, object] = {}
         self._late_progress: dict[int, OnProgress] = {}
         self._open: set[Question] = set()
+        self.on_acknowledged: Callable[[], None] = lambda: None
+        """Called when the server has taken up what we listen for."""
         # Unbounded by itself; bounded by MAX_OPEN_QUESTIONS.
         self._is_iterated = False
         self._queue_in, self._queue_out = anyio.create_memory_object_stream[Question](math.inf)
@@ -61,8 +62,13 @@ class Inbound:
     def bind(self, state: ChannelState, receiver: ReceiverTasks | None, spawn: Callable[..., object]) -> None:
         """The channel whose end is also the end of every question that came over it, and what runs beside it."""
         self._state = state
+        state.on_interrupted = self._interrupted
         self._receiver = receiver
         self._spawn = spawn
+
+    def _interrupted(self, request_id: RequestId) -> None:
+        if self._sink is not None and isinstance(request_id, int) and request_id in self._in_flight:
+            self._sink.on_interrupted(self._in_flight[request_id])
 
     # What the peer hands over
 
@@ -70,7 +76,7 @@ class Inbound:
         if method == "ping":
             return {}
         if method == "roots/list" and self._options.roots is not None:
-            return {"roots": [{"uri": uri} for uri in self.roots]}
+            return await self.list_roots()
         if method in RECEIVER_METHODS and self._receiver is not None:
             return await self._receiver.answer(method, params)
         if (kind := self._declared_kind(method)) is None:
@@ -80,6 +86,12 @@ class Inbound:
             return self._ask_as_task(self._receiver, kind, params, belongs_to)
         question = self.ask(kind, params, arrival="request", belongs_to=belongs_to)
         return await self.wait_for_answer(question)
+
+    async def list_roots(self) -> JsonObject:
+        """The answer to `roots/list`, however it was asked."""
+        if self._options.find_roots is not None and (found := await self._options.find_roots()) is not None:
+            return dict(found)
+        return {"roots": [{"uri": uri} for uri in self.roots]}
 
     def _ask_as_task(
         self, receiver: ReceiverTasks, kind: QuestionKind, params: Mapping[str, Any], belongs_to: Belonging[Any]
@@ -97,6 +109,8 @@ class Inbound:
             return
         if method == "notifications/progress":
             self._pass_on_progress(params)
+        if method == "notifications/subscriptions/acknowledged":
+            self.on_acknowledged()
         if self._sink is None:
             return
         if method == "notifications/message":
@@ -118,12 +132,18 @@ class Inbound:
     # Questions
 
     def ask(
-        self, kind: QuestionKind, params: Mapping[str, Any], *, arrival: Arrival, belongs_to: Belonging[Any]
+        self,
+        kind: QuestionKind,
+        params: Mapping[str, Any],
+        *,
+        arrival: Arrival,
+        belongs_to: Belonging[Any],
+        input_key: str | None = None,
     ) -> Question:
         """Put a question to whoever answers for this connection."""
         if len(self._open) >= MAX_OPEN_QUESTIONS:
             raise PeerError(-32000, f"{MAX_OPEN_QUESTIONS} questions are open already")
-        question = Question(kind, params, arrival=arrival, belongs_to=belongs_to)
+        question = Question(kind, params, arrival=arrival, belongs_to=belongs_to, input_key=input_key)
         self._open.add(question)
         question.on_settled(lambda _how, _reason: self._open.discard(question))
         self.events.emit(QuestionArrived(question))

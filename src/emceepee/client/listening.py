@@ -17,6 +17,8 @@ from emceepee.wire.peer import Peer
 
 __all__ = ["Listener"]
 
+ACKNOWLEDGE_SECONDS = 5.0
+
 RETRY_DELAY = 5.0
 """Seconds before a stream that broke is opened again; there is no replay, so nothing is gained by haste."""
 
@@ -40,6 +42,7 @@ class Listener:
         self._changed = anyio.Event()
         self._is_running = False
         self._stream = anyio.CancelScope()
+        self._is_acknowledged = anyio.Event()
 
     def start(self, capabilities: Mapping[str, Any]) -> None:
         """Listen for the lists that the server says may change."""
@@ -48,6 +51,16 @@ class Listener:
             if isinstance(declared, Mapping) and declared.get("listChanged"):
                 self._lists[key] = True
         self._reopen()
+
+    def on_acknowledged(self) -> None:
+        """The server has said that it tells from now on."""
+        self._is_acknowledged.set()
+
+    async def acknowledged(self) -> None:
+        """Wait until the stream is there, if there is to be one; a server that says nothing is not waited for long."""
+        if self._wanted():
+            with self._clock.move_on_after(ACKNOWLEDGE_SECONDS):
+                await self._is_acknowledged.wait()
 
     def add_resource(self, uri: str) -> None:
         self._resources[uri] = None
@@ -87,6 +100,7 @@ class Listener:
         try:
             await self._peer.request("subscriptions/listen", {"notifications": wanted}, era=era)
         except PeerError:
+            self._is_acknowledged.set()
             if "taskIds" not in wanted:
                 return False
             # Perhaps it is only tasks that it does not tell of.
@@ -107,5 +121,6 @@ class Listener:
         return wanted
 
     def _reopen(self) -> None:
+        self._is_acknowledged = anyio.Event()
         self._changed.set()
         self._stream.cancel()

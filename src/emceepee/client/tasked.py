@@ -49,13 +49,22 @@ class TaskRunner:
         on_task: OnTask = lambda _update: None,
         headers: Mapping[str, str] | None = None,
         resumption: Resumption | None = None,
+        era: Era | None = None,
+        passes_questions: bool = False,
     ) -> JsonObject:
         """Call a tool and return its result, whether or not a task came in between."""
         resumption = resumption or Resumption()
         if resumption.server_task is not None:
             return await self.take_up(resumption, origin, on_task)
         request = InteractiveRequest(
-            self._peer, self._inbound, "tools/call", params, origin, era=self.era, resumption=resumption
+            self._peer,
+            self._inbound,
+            "tools/call",
+            params,
+            origin,
+            era=era or self.era,
+            resumption=resumption,
+            passes_questions=passes_questions,
         )
         result = await request.run(on_progress=on_progress, headers=headers)
         if not is_created_task(result):
@@ -93,7 +102,7 @@ class TaskRunner:
             self._events.emit(TaskStatus(latest))
             on_task(TaskStatus(latest))
 
-        follower = Follower(self._peer, self._inbound, self.era, origin, on_task=changed, inputs=resumption.inputs)
+        follower = Follower(self._peer, self._inbound, self.era, origin, on_task=changed, resumption=resumption)
         self._listener.add_task(task.task_id)
         try:
             result = await follower.follow(task)

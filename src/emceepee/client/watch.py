@@ -25,6 +25,10 @@ class TaskNews:
         self._latest = task
         self._arrived.set()
 
+    def hurry(self) -> None:
+        """End the wait without news, so that the server is asked."""
+        self._arrived.set()
+
     async def wait(self, scope: anyio.CancelScope) -> RemoteTask | None:
         with scope:
             await self._arrived.wait()
@@ -49,6 +53,10 @@ class TaskWatch:
 
     def is_followed(self, task_id: str) -> bool:
         return task_id in self._followed
+
+    def hurry(self, task_id: str) -> None:
+        if (news := self._followed.get(task_id)) is not None:
+            news.hurry()
 
     def tell(self, params: Mapping[str, Any]) -> bool:
         """Pass on a notification; whether anyone wanted it."""

@@ -16,6 +16,8 @@ class HubSettings:
     max_sessions: int = 1000
     session_idle_ms: int = 1_800_000
     default_timeout_ms: int = 120_000
+    roots: tuple[str, ...] = ()
+    """File URIs that servers are told of, unless the client has roots of its own."""
     backoff: Backoff = field(default_factory=Backoff)
 
 
@@ -27,3 +29,5 @@ class HttpSettings:
     """Whether a client may have programs started with `add_server`."""
     max_body_bytes: int = 4 * 1024 * 1024
     keepalive_seconds: float = 15.0
+    prime_seconds: float = 1.0
+    resume_seconds: float = 10.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice, takewhile
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -76,6 +76,8 @@ class Delivery:
 
     events: tuple[Event, ...]
     lost: int = 0
+    cursor_before: int = field(default=0, compare=False)
+    cursor_after: int = field(default=0, compare=False)
 
 
 class Emit(Protocol):
@@ -113,6 +115,8 @@ class EventLog:
         self._signals: dict[tuple[str, str, object], int] = {}
         """The signals that nobody has been told of."""
         self._lost = 0
+        self._lost_kept = 0
+        """How many lost events the journal knows of: those that nobody has been told of for certain."""
         self._warned = False
         self._waiters: dict[object, Callable[[Event], None]] = {}
 
@@ -166,8 +170,9 @@ class EventLog:
             number = 0
         return self._deliver(self._after(number))
 
-    def restore(self, events: Iterable[Event]) -> None:
-        """Put back what was undelivered before a restart."""
+    def restore(self, events: Iterable[Event], lost: int = 0) -> None:
+        """Put back what was undelivered before a restart, and how many events were lost by then."""
+        self._lost = self._lost_kept = lost
         for event in events:
             self._keep(event)
 
@@ -181,15 +186,25 @@ class EventLog:
 
     def _deliver(self, events: tuple[Event, ...]) -> Delivery:
         lost, self._lost = self._lost, 0
-        self._delivered = self._count
+        before, self._delivered = self._delivered, self._count
         self._undelivered = 0
         self._signals.clear()
-        return Delivery(events, lost)
+        return Delivery(events, lost, before, self._count)
+
+    def take_back(self, delivery: Delivery) -> None:
+        """The response with these events reached nobody: they are new again, or lost if later ones were told since."""
+        self._lost += delivery.lost
+        if self._delivered == delivery.cursor_after:
+            self._delivered = delivery.cursor_before
+            self._undelivered = len(self._after(self._delivered))
+        else:
+            self._lost += len(delivery.events)
 
     def told(self, delivery: Delivery) -> None:
         """The response with these events is out: after a restart they need not be told again."""
         for event in delivery.events:
             self._journal.forget_event(event.id)
+        self._keep_lost(-delivery.lost)
 
     def has_after(self, event_id: str) -> bool:
         """Whether `read_after` would have anything to tell."""
@@ -233,6 +248,7 @@ class EventLog:
                 self._journal.forget_event(event.id)
         else:
             self._journal.forget_events(evicted[-1].id)
+        self._keep_lost(undelivered)
         self._warned = False
         self._on_warning("event_store_eviction", {"evicted_count": count, "undelivered": undelivered, **facts})
 
@@ -258,6 +274,11 @@ class EventLog:
             if signal is not None and self._signals.get(signal) == number:
                 del self._signals[signal]
         return event
+
+    def _keep_lost(self, change: int) -> None:
+        if change:
+            self._lost_kept += change
+            self._journal.save_events_lost(self._lost_kept)
 
     def _warn_when_nearly_full(self) -> None:
         if not self._warned and len(self._kept) >= self._limit * WARNING_SHARE:

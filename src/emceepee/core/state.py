@@ -14,6 +14,7 @@ from emceepee.core.journal import Journal
 from emceepee.core.questions import QuestionTable
 from emceepee.core.tasks import TaskLimits, TaskTable
 from emceepee.core.timers import Timer
+from emceepee.core.watching import TaskWatchers
 from emceepee.ids import IdFactory, MonotonicIds, secure_ids
 
 __all__ = ["SessionLimits", "SessionState"]
@@ -48,7 +49,22 @@ class SessionState:
             clock, MonotonicIds(clock), limit=limits.max_events, journal=journal, on_warning=on_warning
         )
         self.buffers = ServerBuffers(clock, max_notifications=limits.max_notifications, max_logs=limits.max_logs)
-        self.tasks = TaskTable(clock, ids, self.deadlines, self.events.append, limits.tasks, journal=journal)
+        self.watchers = TaskWatchers()
+        self.tasks = TaskTable(
+            clock,
+            ids,
+            self.deadlines,
+            self.events.append,
+            limits.tasks,
+            journal=journal,
+            on_change=self.watchers.changed,
+        )
         self.questions = QuestionTable(
-            clock, ids, self.deadlines, self.events.append, timeout_ms=limits.question_timeout_ms
+            clock,
+            ids,
+            self.deadlines,
+            self.events.append,
+            timeout_ms=limits.question_timeout_ms,
+            journal=journal,
+            on_change=self.watchers.changed,
         )

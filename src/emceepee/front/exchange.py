@@ -1,40 +1,43 @@
 """One POSTed request and its response over HTTP.
 
 If nothing has to be sent before the result, the response is plain JSON: half the work for both sides, and the client's
-connection stays usable. The first message before the result (progress, or what fills a silence) makes it an SSE stream.
+connection stays usable. The first message before the result (progress, a question, or what fills a silence) makes it an
+SSE stream, which a handshake client may resume on another connection.
 """
 
 from __future__ import annotations
 
-import json
-from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import anyio
 import anyio.abc
+from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS
 from starlette.types import Receive, Send
 
 from emceepee.clock import Clock
-from emceepee.front.served import ServedRequest
+from emceepee.front.client import ClientFacts
+from emceepee.front.replay import ReplayBuffer
+from emceepee.front.served import Asking, ServedRequest
+from emceepee.front.streams import EventStream, encoded, watch_for_disconnect
 
-__all__ = ["SSE_HEADERS", "Exchange", "send_body", "send_json", "sse_event"]
+__all__ = ["Exchange", "Patience", "send_body", "send_json"]
 
 JsonObject: TypeAlias = dict[str, Any]
-
-MAX_UNSENT = 100
-"""Messages that wait for a slow reader; beyond that the oldest progress is dropped, for the newest says it all."""
-
-SSE_HEADERS = (
-    (b"content-type", b"text/event-stream"),
-    (b"cache-control", b"no-cache, no-transform"),
-    (b"x-accel-buffering", b"no"),
-)
-PING = b": ping\r\n\r\n"
+Answer: TypeAlias = Callable[[ServedRequest], Awaitable[JsonObject]]
 
 
-def sse_event(message: Mapping[str, Any]) -> bytes:
-    return b"event: message\r\ndata: " + _encoded(message) + b"\r\n\r\n"
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long silences may be, in seconds."""
+
+    keepalive: float = 15.0
+    """After which something is sent that keeps the client's stream and timer alive."""
+    prime: float = 1.0
+    """After which a response turns into a stream, so that a client which is cut off can come back for it."""
+    resume: float = 10.0
+    """How long a client that was cut off has to come back, until its call goes on as a task."""
 
 
 async def send_json(
@@ -44,7 +47,7 @@ async def send_json(
     if message is None:
         await send_body(send, b"", None, status, headers)
     else:
-        await send_body(send, _encoded(message), "application/json", status, headers)
+        await send_body(send, encoded(message), "application/json", status, headers)
 
 
 async def send_body(
@@ -62,96 +65,122 @@ async def send_body(
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-def _encoded(message: Mapping[str, Any]) -> bytes:
-    return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode()
-
-
 class Exchange:
-    """Serves one request; `run` returns when the response is out or the client is gone."""
+    """Serves one request; `run` returns when the response is out or the client is gone for good."""
 
     def __init__(
         self,
         request_id: str | int,
         params: Mapping[str, Any] | None,
         *,
+        client: ClientFacts,
         receive: Receive,
         send: Send,
         clock: Clock,
-        keepalive: float,
+        patience: Patience,
+        buffer: ReplayBuffer | None = None,
+        asking: Asking | None = None,
+        streams_at_once: bool = False,
     ) -> None:
-        self.request = ServedRequest(request_id, params, self._post)
+        """`buffer` is for clients that may resume, `asking` for those that can be asked while they wait."""
+        self.stream = EventStream(buffer, primes=client.understands_resuming)
+        self.request = ServedRequest(request_id, params, self._post, asking=asking, on_interrupted=self._interrupted)
+        self._client = client
         self._receive = receive
         self._send = send
         self._clock = clock
-        self._keepalive = keepalive
-        self._unsent: deque[bytes] = deque(maxlen=MAX_UNSENT)
-        self._pump_wake = anyio.Event()
+        self._patience = patience
+        self._streams_at_once = streams_at_once
         self._tasks: anyio.abc.TaskGroup
-        self._pump_started = False
-        self._pump_done = anyio.Event()
-        self._is_final = False
+        self._is_streaming = False
 
-    async def run(self, answer: Callable[[ServedRequest], Awaitable[JsonObject]]) -> None:
+    async def run(self, answer: Answer) -> None:
         """Have `answer` give the response message, while watching that the client is still there."""
         async with anyio.create_task_group() as self._tasks:
             self._tasks.start_soon(self._answer, answer)
-            await self._watch_client()
+            self._tasks.start_soon(self._break_silence)
+            if self._streams_at_once:
+                self._start_stream()
+            await watch_for_disconnect(self._receive)
+            await self._connection_lost()
 
-    async def _answer(self, answer: Callable[[ServedRequest], Awaitable[JsonObject]]) -> None:
+    async def _answer(self, answer: Answer) -> None:
         message: JsonObject | None = None
         with self.request.scope:
             message = await answer(self.request)
         if self.request.hang_up != "gone":
-            await self._finish(message or _cancelled(self.request.request_id))
+            is_out = await self._finish(message or _cancelled(self.request.request_id))
             if message is not None:
-                self.request.on_sent()
+                (self.request.on_sent if is_out else self.request.on_unsent)()
+        elif message is not None:
+            self.request.on_unsent()
         self._tasks.cancel_scope.cancel()
 
-    async def _watch_client(self) -> None:
-        """Until cancelled: notice that the client is gone, and break every silence."""
+    async def _finish(self, message: JsonObject) -> bool:
+        """Whether the response was written to the client."""
+        if not self._is_streaming:
+            self._is_streaming = True
+            await send_json(self._send, message, self._status_of(message))
+            return True
+        self.stream.finish(message)
+        async with anyio.create_task_group() as waiting:
+
+            async def give_up() -> None:
+                await self.stream.abandoned(self._clock, self._patience.resume)
+                waiting.cancel_scope.cancel()
+
+            waiting.start_soon(give_up)
+            await self.stream.delivered.wait()
+            waiting.cancel_scope.cancel()
+        return self.stream.delivered.is_set()
+
+    def _status_of(self, message: JsonObject) -> int:
+        """The modern era tells in the status, too, that a request could not be served at all."""
+        if not self._client.is_modern or "error" not in message:
+            return 200
+        return ERROR_CODE_HTTP_STATUS.get(message["error"]["code"], 200)
+
+    async def _connection_lost(self) -> None:
+        if self._client.is_modern:
+            # Its protocol says so: there is nothing that it could come back for.
+            self.request.end("cancelled")
+        elif not self.stream.can_resume:
+            self.request.end("gone")
+        else:
+            self.stream.detach()
+            await self.stream.abandoned(self._clock, self._patience.resume)
+            self.request.end("gone")
+        await anyio.sleep_forever()
+
+    async def _break_silence(self) -> None:
+        if self._client.understands_resuming:
+            await self._pause(self._patience.prime)
+            self._start_stream()
         while True:
-            with self._clock.move_on_after(self._keepalive):
-                message = await self._receive()
-                if message["type"] == "http.disconnect":
-                    self.request.end("gone")
-                    await anyio.sleep_forever()
+            await self._pause(self._patience.keepalive)
             if self.request.wants_progress:
                 self.request.heartbeat()
             else:
-                self._put(PING)
+                self._start_stream()
+                self.stream.ping()
+
+    async def _pause(self, seconds: float) -> None:
+        with self._clock.move_on_after(seconds):
+            await anyio.sleep_forever()
 
     def _post(self, message: JsonObject) -> None:
-        self._put(sse_event(message))
+        self.stream.post(message)
+        self._start_stream()
 
-    def _put(self, chunk: bytes) -> None:
-        if self._is_final:
-            return
-        self._unsent.append(chunk)
-        self._pump_wake.set()
-        if not self._pump_started:
-            self._pump_started = True
-            self._tasks.start_soon(self._pump)
+    def _start_stream(self) -> None:
+        if not self._is_streaming:
+            self._is_streaming = True
+            self._tasks.start_soon(self.stream.pump, self._send)
 
-    async def _finish(self, message: JsonObject) -> None:
-        if self._pump_started:
-            self._put(sse_event(message))
-            self._is_final = True
-            await self._pump_done.wait()
-        else:
-            self._is_final = True
-            await send_json(self._send, message)
-
-    async def _pump(self) -> None:
-        """The only writer of an SSE response."""
-        await self._send({"type": "http.response.start", "status": 200, "headers": list(SSE_HEADERS)})
-        while self._unsent or not self._is_final:
-            if not self._unsent:
-                self._pump_wake = anyio.Event()
-                await self._pump_wake.wait()
-                continue
-            await self._send({"type": "http.response.body", "body": self._unsent.popleft(), "more_body": True})
-        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
-        self._pump_done.set()
+    def _interrupted(self) -> None:
+        """The server has let go of the stream that it answers this request on: so do we, and the client comes back."""
+        self._start_stream()
+        self.stream.close_connection()
 
 
 def _cancelled(request_id: str | int) -> JsonObject:

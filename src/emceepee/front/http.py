@@ -1,87 +1,69 @@
-"""The Streamable HTTP front for handshake clients, as an ASGI application.
+"""The HTTP front as an ASGI application: what faces clients, on the paths that they know.
 
-`POST` carries a message, `GET` holds a stream open for the session, `DELETE` ends the session. One `ClientSession`
-stands for each `Mcp-Session-Id`; the hub's session behind it outlives every single connection.
+`/mcp` is the hub's own tools, `/mcp/server/{name}` one server as it is, `/mcp/all` all of them; clients of both eras on
+each. `/healthz` and `/metrics` are for whoever watches over us.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeAlias
+from urllib.parse import parse_qs
 
-import anyio
 from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
-from mcp_types import INTERNAL_ERROR, INVALID_REQUEST, UNSUPPORTED_PROTOCOL_VERSION
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from mcp_types import INVALID_REQUEST, PROTOCOL_VERSION_META_KEY, UNSUPPORTED_PROTOCOL_VERSION
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS, SUPPORTED_PROTOCOL_VERSIONS
 from starlette.datastructures import Headers
 from starlette.requests import Request as HttpRequest
 from starlette.types import Receive, Scope, Send
 
 from emceepee.config import HttpSettings
-from emceepee.errors import PeerError, SessionClosed
-from emceepee.front.endpoint import Endpoint
-from emceepee.front.exchange import PING, SSE_HEADERS, Exchange, send_body, send_json
-from emceepee.front.jsonrpc import Notification, Request, error_message, parse, result_message
-from emceepee.front.served import ServedRequest, cancelled
-from emceepee.hub import Hub, Session
-from emceepee.hub.hub import TooManySessions
+from emceepee.errors import PeerError
+from emceepee.front.exchange import Patience, send_body, send_json
+from emceepee.front.gate import Gate, OpenGate
+from emceepee.front.handshake_http import HandshakeHttp, Posted
+from emceepee.front.jsonrpc import Message, Request, error_message, parse
+from emceepee.front.modern_http import ModernHttp
+from emceepee.front.refusals import Refused
+from emceepee.front.services import Services
+from emceepee.front.visit import Service
+from emceepee.hub import Hub
 from emceepee.observe import CONTENT_TYPE, Metrics
 
 __all__ = ["HttpFront"]
 
 JsonObject: TypeAlias = dict[str, Any]
 
-SESSION_NOT_FOUND = PeerError(INVALID_REQUEST, "Session not found: initialize again")
-
-
-class BadRequest(Exception):
-    """Refused before it reached a session: an HTTP status and what to say."""
-
-    def __init__(self, status: int, error: PeerError, headers: tuple[tuple[bytes, bytes], ...] = ()) -> None:
-        self.status = status
-        self.error = error
-        self.headers = headers
-        super().__init__(str(error))
-
-
-class ClientSession:
-    """A hub's session as it is served over HTTP: the requests that are under way in it."""
-
-    def __init__(self, session: Session) -> None:
-        self.session = session
-        self.served: dict[str | int, ServedRequest] = {}
-
-    def cancel(self, params: Mapping[str, Any]) -> None:
-        """`notifications/cancelled`; one for a request that was answered already is ignored."""
-        cancelled(self.served, params)
+METHODS = ("GET", "POST", "DELETE")
 
 
 class HttpFront:
-    """`/mcp` for clients, `/healthz` and `/metrics` for whoever watches over us."""
-
-    def __init__(self, hub: Hub, settings: HttpSettings, metrics: Metrics | None = None) -> None:
-        self._metrics = metrics
+    def __init__(
+        self, hub: Hub, settings: HttpSettings, metrics: Metrics | None = None, gate: Gate | None = None
+    ) -> None:
         self._hub = hub
         self._settings = settings
-        self._endpoint = Endpoint(hub, may_spawn=settings.allow_spawn)
+        self._metrics = metrics
+        self._gate = gate or OpenGate()
+        self._services = Services(hub)
         self._security = TransportSecurityMiddleware(_allowed(settings))
-        self._sessions: dict[str, ClientSession] = {}
-        self._stopping = anyio.Event()
+        patience = Patience(settings.keepalive_seconds, settings.prime_seconds, settings.resume_seconds)
+        self._handshake = HandshakeHttp(hub, patience, may_spawn=settings.allow_spawn)
+        self._modern = ModernHttp(hub, patience, may_spawn=settings.allow_spawn)
 
     def stop(self) -> None:
         """End every open stream and request, so that the HTTP server can close its connections."""
-        self._stopping.set()
-        for client in self._sessions.values():
-            for served in tuple(client.served.values()):
-                served.end("timed_out")
+        self._handshake.stop()
+        self._modern.stop()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             raise RuntimeError(f"only HTTP is served here, not {scope['type']}")
         try:
             await self._route(scope, receive, send)
-        except BadRequest as refusal:
-            await send_json(send, error_message(None, refusal.error), refusal.status, refusal.headers)
+        except Refused as refusal:
+            message = error_message(refusal.request_id, refusal.error)
+            await send_json(send, message, refusal.status, refusal.headers)
 
     async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
         path, method = scope["path"].rstrip("/"), scope["method"]
@@ -91,136 +73,62 @@ class HttpFront:
         if path == "/metrics" and self._metrics is not None:
             await send_body(send, self._metrics.exposition(), CONTENT_TYPE)
             return
-        if path != "/mcp":
-            raise BadRequest(404, PeerError(INVALID_REQUEST, "Not found: the MCP endpoint is /mcp"))
-        handlers: dict[str, Callable[[Headers, Receive, Send], Awaitable[None]]] = {
-            "POST": self._post,
-            "GET": self._get,
-            "DELETE": self._delete,
-        }
-        if method not in handlers:
-            allow = ((b"allow", b"GET, POST, DELETE"),)
-            raise BadRequest(405, PeerError(INVALID_REQUEST, "Method not allowed"), allow)
+        if path != "/mcp" and not path.startswith("/mcp/"):
+            raise _not_found("the MCP endpoint is /mcp")
+        if method not in METHODS:
+            allow = ((b"allow", ", ".join(METHODS).encode()),)
+            raise Refused(405, PeerError(INVALID_REQUEST, "Method not allowed"), allow)
         refused = await self._security.validate_request(HttpRequest(scope), is_post=method == "POST")
         if refused is not None:
-            raise BadRequest(refused.status_code, PeerError(INVALID_REQUEST, bytes(refused.body).decode()))
-        await handlers[method](Headers(scope=scope), receive, send)
+            raise Refused(refused.status_code, PeerError(INVALID_REQUEST, bytes(refused.body).decode()))
+        principal = await self._gate.principal_of(scope)
+        service = self._services.find(path.removeprefix("/mcp").lstrip("/"), principal)
+        if service is None:
+            raise _not_found("there are /mcp, /mcp/all, and /mcp/server/{name} for every server of list_servers")
+        await self._serve(service, principal, scope, receive, send)
 
-    # The three verbs
-
-    async def _post(self, headers: Headers, receive: Receive, send: Send) -> None:
+    async def _serve(self, service: Service, principal: str, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope)
+        version = headers.get("mcp-protocol-version")
+        if scope["method"] != "POST":
+            if version in MODERN_PROTOCOL_VERSIONS:
+                refusal = PeerError(INVALID_REQUEST, f"In {version} there is only POST")
+                raise Refused(405, refusal, ((b"allow", b"POST"),))
+            _check_version(version)
+            if scope["method"] == "GET":
+                _check_accept(headers, "text/event-stream")
+                await self._handshake.get(service, principal, headers, receive, send)
+            else:
+                await self._handshake.delete(service, principal, headers, send)
+            return
         _check_accept(headers, "application/json", "text/event-stream")
-        _check_version(headers)
         body = await _read_body(headers, receive, self._settings.max_body_bytes)
         try:
             message = parse(body)
         except PeerError as error:
-            raise BadRequest(400, error) from None
-        if isinstance(message, Request) and message.method == "initialize":
-            await self._initialize(message, send)
-            return
-        client = self._find(headers)
-        if isinstance(message, Request):
-            await self._serve(client, message, receive, send)
-            return
-        if isinstance(message, Notification) and message.method == "notifications/cancelled":
-            client.cancel(message.params)
-        await send_json(send, None, 202)
+            raise Refused(400, error) from None
+        if _is_modern(version, message):
+            workspace = parse_qs(scope["query_string"].decode("latin-1")).get("workspace", [None])[-1]
+            await self._modern.post(
+                service, Posted(message, headers, receive, send), principal=principal, workspace=workspace
+            )
+        else:
+            _check_version(version)
+            await self._handshake.post(service, principal, Posted(message, headers, receive, send))
 
-    async def _get(self, headers: Headers, receive: Receive, send: Send) -> None:
-        """A stream for what belongs to no request; nothing does yet, but clients take its end for ours."""
-        _check_accept(headers, "text/event-stream")
-        _check_version(headers)
-        session = self._find(headers).session
-        with session.in_use():
-            await send({"type": "http.response.start", "status": 200, "headers": list(SSE_HEADERS)})
-            await self._until_over(session, receive, send)
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _delete(self, headers: Headers, receive: Receive, send: Send) -> None:
-        client = self._find(headers)
-        self._forget(client)
-        client.session.close()
-        # Once we have said that it is over, it must not come back.
-        await client.session.durable()
-        await send_json(send, None, 200)
+def _is_modern(version: str | None, message: Message) -> bool:
+    """Whether a message speaks the modern era, by its header or by what it says of itself."""
+    if version in MODERN_PROTOCOL_VERSIONS:
+        return True
+    if version in HANDSHAKE_PROTOCOL_VERSIONS or not isinstance(message, Request):
+        return False
+    meta = message.params.get("_meta")
+    return isinstance(meta, Mapping) and PROTOCOL_VERSION_META_KEY in meta
 
-    # Sessions
 
-    async def _initialize(self, request: Request, send: Send) -> None:
-        try:
-            result = self._endpoint.initialize(request.params)
-            session = await self._hub.open_session()
-        except (TooManySessions, SessionClosed) as error:
-            raise BadRequest(503, PeerError(INTERNAL_ERROR, str(error))) from None
-        except PeerError as error:
-            await send_json(send, error_message(request.id, error), 400)
-            return
-        self._admit(session)
-        header = ((b"mcp-session-id", session.id.encode()),)
-        await send_json(send, result_message(request.id, result), 200, header)
-
-    def _find(self, headers: Headers) -> ClientSession:
-        session_id = headers.get("mcp-session-id")
-        if session_id is None:
-            raise BadRequest(400, PeerError(INVALID_REQUEST, "Missing Mcp-Session-Id: initialize first"))
-        client = self._sessions.get(session_id)
-        if client is None and (session := self._hub.sessions.get(session_id)) is not None:
-            # It was opened before a restart, and its client has come back.
-            client = self._admit(session)
-        if client is None or client.session.is_closing:
-            raise BadRequest(404, SESSION_NOT_FOUND)
-        return client
-
-    def _admit(self, session: Session) -> ClientSession:
-        client = self._sessions[session.id] = ClientSession(session)
-        session.on_closed(lambda: self._sessions.pop(session.id, None))
-        return client
-
-    def _forget(self, client: ClientSession) -> None:
-        self._sessions.pop(client.session.id, None)
-        for served in tuple(client.served.values()):
-            served.end("cancelled")
-
-    # Serving
-
-    async def _serve(self, client: ClientSession, request: Request, receive: Receive, send: Send) -> None:
-        if request.id in client.served:
-            raise BadRequest(400, PeerError(INVALID_REQUEST, f"Request id {request.id!r} is in use"))
-        exchange = Exchange(
-            request.id,
-            request.params,
-            receive=receive,
-            send=send,
-            clock=self._hub.clock,
-            keepalive=self._settings.keepalive_seconds,
-        )
-        client.served[request.id] = exchange.request
-        try:
-            await exchange.run(lambda served: self._endpoint.respond(client.session, request, served))
-        finally:
-            del client.served[request.id]
-
-    async def _until_over(self, session: Session, receive: Receive, send: Send) -> None:
-        """Hold a stream open until the client goes, the session ends or we stop."""
-        async with anyio.create_task_group() as tasks:
-
-            async def watch_client() -> None:
-                while (await receive())["type"] != "http.disconnect":
-                    pass
-                tasks.cancel_scope.cancel()
-
-            async def watch(event: anyio.Event) -> None:
-                await event.wait()
-                tasks.cancel_scope.cancel()
-
-            tasks.start_soon(watch_client)
-            tasks.start_soon(watch, session.closed)
-            tasks.start_soon(watch, self._stopping)
-            while True:
-                await send({"type": "http.response.body", "body": PING, "more_body": True})
-                with self._hub.clock.move_on_after(self._settings.keepalive_seconds):
-                    await anyio.sleep_forever()
+def _not_found(text: str) -> Refused:
+    return Refused(404, PeerError(INVALID_REQUEST, f"Not found: {text}"))
 
 
 def _allowed(settings: HttpSettings) -> TransportSecuritySettings:
@@ -243,18 +151,17 @@ def _check_accept(headers: Headers, *wanted: str) -> None:
     kinds = {part.split(";")[0].strip().lower() for part in accepted.split(",")}
     for kind in wanted:
         if not kinds & {kind, "*/*", kind.split("/")[0] + "/*"}:
-            raise BadRequest(406, PeerError(INVALID_REQUEST, f"Not acceptable: the client must accept {kind}"))
+            raise Refused(406, PeerError(INVALID_REQUEST, f"Not acceptable: the client must accept {kind}"))
 
 
-def _check_version(headers: Headers) -> None:
-    version = headers.get("mcp-protocol-version")
+def _check_version(version: str | None) -> None:
     if version is not None and version not in HANDSHAKE_PROTOCOL_VERSIONS:
-        data = {"supported": list(HANDSHAKE_PROTOCOL_VERSIONS), "requested": version}
-        raise BadRequest(400, PeerError(UNSUPPORTED_PROTOCOL_VERSION, "Unsupported protocol version", data))
+        data = {"supported": list(SUPPORTED_PROTOCOL_VERSIONS), "requested": version}
+        raise Refused(400, PeerError(UNSUPPORTED_PROTOCOL_VERSION, "Unsupported protocol version", data))
 
 
 async def _read_body(headers: Headers, receive: Receive, limit: int) -> bytes:
-    too_large = BadRequest(413, PeerError(INVALID_REQUEST, f"The request body is larger than {limit} bytes"))
+    too_large = Refused(413, PeerError(INVALID_REQUEST, f"The request body is larger than {limit} bytes"))
     declared = headers.get("content-length", "")
     if declared.isdigit() and int(declared) > limit:
         raise too_large
@@ -262,7 +169,7 @@ async def _read_body(headers: Headers, receive: Receive, limit: int) -> bytes:
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise BadRequest(400, PeerError(INVALID_REQUEST, "The request body ended early"))
+            raise Refused(400, PeerError(INVALID_REQUEST, "The request body ended early"))
         body += message.get("body", b"")
         if len(body) > limit:
             raise too_large

@@ -1,20 +1,34 @@
-"""One request of a client while a tool runs for it."""
+"""One request of a client while it is answered."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, TypeAlias
 
 import anyio
 
 from emceepee.core.progress import ProgressRelay
-from emceepee.hub import Attendant
+from emceepee.core.questions import Question, QuestionKind
+from emceepee.errors import PeerError
+from emceepee.front.client import ClientFacts
+from emceepee.front.jsonrpc import Response
+from emceepee.hub import Attendant, Session
 from emceepee.tools import HangUp
 
-__all__ = ["ServedRequest", "cancelled", "hang_up_of"]
+__all__ = ["Asking", "ServedRequest", "cancelled", "hang_up_of"]
 
 JsonObject: TypeAlias = dict[str, Any]
+Post: TypeAlias = Callable[[JsonObject], None]
+
+RELATED_TASK_META_KEY = "io.modelcontextprotocol/related-task"
+
+_METHOD_OF: Mapping[QuestionKind, str] = {
+    "elicitation": "elicitation/create",
+    "sampling": "sampling/createMessage",
+}
 
 _TIMEOUT_WORDS = re.compile(r"time[d\s_-]*out|-32001", re.IGNORECASE)
 """How SDKs say that they lost patience; the npm one writes "McpError: MCP error -32001: Request timed out"."""
@@ -25,18 +39,101 @@ def hang_up_of(reason: object) -> HangUp:
     return "timed_out" if isinstance(reason, str) and _TIMEOUT_WORDS.search(reason) else "cancelled"
 
 
+def method_of(kind: QuestionKind) -> str:
+    return _METHOD_OF[kind]
+
+
+@dataclass(slots=True)
+class _Waiting:
+    answered: anyio.Event = field(default_factory=anyio.Event)
+    outcome: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Asking:
+    """Our own requests to one handshake client, which wait for its answers."""
+
+    def __init__(self, session: Session, client: ClientFacts) -> None:
+        self.client = client
+        self._session = session
+        self._numbers = count(1)
+        self._open: dict[str, str] = {}
+        self._requests: dict[str, _Waiting] = {}
+
+    async def request(self, method: str, params: JsonObject, post: Post) -> Mapping[str, Any]:
+        """Ask the client something that is nobody's question.
+
+        Raises:
+            PeerError: it answered with an error.
+        """
+        number = f"emceepee-{next(self._numbers)}"
+        waiting = self._requests[number] = _Waiting()
+        try:
+            post({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
+            await waiting.answered.wait()
+        finally:
+            del self._requests[number]
+        if not isinstance(result := waiting.outcome.get("result"), Mapping):
+            raise _error_in(waiting.outcome)
+        return result
+
+    def ask(self, question: Question, post: Post) -> None:
+        number = f"emceepee-{next(self._numbers)}"
+        self._open[number] = question.request_id
+        params = dict(question.params)
+        params.pop("task", None)
+        if question.task_id is not None:
+            related = {RELATED_TASK_META_KEY: {"taskId": question.task_id}}
+            params["_meta"] = {**(params.get("_meta") or {}), **related}
+        post({"jsonrpc": "2.0", "id": number, "method": method_of(question.kind), "params": params})
+
+    def withdraw(self, request_id: str, reason: str, post: Post) -> None:
+        """Tell the client that a question needs no answer any more; one that it has answered is forgotten already."""
+        for number, asked in list(self._open.items()):
+            if asked == request_id:
+                del self._open[number]
+                params = {"requestId": number, "reason": reason}
+                post({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
+
+    async def answered(self, response: Response) -> None:
+        """The client's response to a request of ours; one that nobody waits for is dropped."""
+        if (waiting := self._requests.get(str(response.id))) is not None:
+            waiting.outcome = response.outcome
+            waiting.answered.set()
+            return
+        request_id = self._open.pop(str(response.id), None)
+        if request_id is None:
+            return
+        outcome = response.outcome
+        if isinstance(outcome.get("result"), Mapping):
+            await self._session.questions.answer(request_id, outcome["result"])
+        else:
+            await self._session.questions.refuse(request_id, _error_in(outcome))
+
+
 class ServedRequest(Attendant):
-    """`post` puts a message on the request's own stream; `scope` is where the tool runs."""
+    """`post` puts a message on the request's own stream; `scope` is where the answer is made."""
 
     def __init__(
-        self, request_id: str | int, params: Mapping[str, Any] | None, post: Callable[[JsonObject], None]
+        self,
+        request_id: str | int,
+        params: Mapping[str, Any] | None,
+        post: Post,
+        *,
+        asking: Asking | None = None,
+        on_interrupted: Callable[[], None] = lambda: None,
     ) -> None:
         self.request_id = request_id
         self.hang_up: HangUp | None = None
         self.scope = anyio.CancelScope()
         self.on_sent: Callable[[], None] = lambda: None
         """Called by the front when the response is out."""
+        self.on_unsent: Callable[[], None] = lambda: None
+        """Called instead when there was nobody to take it."""
+        self.hears_logs = False
+        """Whether the server's log messages go to the client as they come."""
         self._post = post
+        self._asking = asking
+        self._on_interrupted = on_interrupted
         self._relay = ProgressRelay()
         self._token = _progress_token(params)
 
@@ -44,24 +141,50 @@ class ServedRequest(Attendant):
     def wants_progress(self) -> bool:
         return self._token is not None
 
-    def progress(self, progress: float, total: float | None, message: str | None) -> None:
-        """Pass a server's progress on, if the client asked for it."""
-        if self._token is not None:
-            self._send_progress(self._relay.passed_on(progress, total, message))
+    def end(self, why: HangUp) -> None:
+        """The client waits no longer."""
+        self.hang_up = self.hang_up or why
+        self.scope.cancel()
 
     def heartbeat(self) -> None:
         """Fill the silence, so that a client which restarts its timer on progress keeps waiting."""
         if self._token is not None:
             self._send_progress(self._relay.heartbeat("still working"))
 
-    def end(self, why: HangUp) -> None:
-        """The client waits no longer."""
-        self.hang_up = self.hang_up or why
-        self.scope.cancel()
+    def post(self, message: JsonObject) -> None:
+        """A message of any kind on the request's own stream."""
+        self._post(message)
+
+    def send(self, method: str, params: Mapping[str, Any]) -> None:
+        """A notification on the request's own stream."""
+        self._post({"jsonrpc": "2.0", "method": method, "params": dict(params)})
+
+    # What the hub tells and asks
+
+    def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        if self._token is not None:
+            self._send_progress(self._relay.passed_on(progress, total, message))
+
+    def notification(self, method: str, params: Mapping[str, Any]) -> None:
+        if self.hears_logs:
+            self.send(method, params)
+
+    def interrupted(self) -> None:
+        self._on_interrupted()
+
+    def can_ask(self, kind: QuestionKind, params: Mapping[str, Any]) -> bool:
+        return self._asking is not None and self._asking.client.can_be_asked(kind, params)
+
+    def ask(self, question: Question) -> None:
+        if self._asking is not None:
+            self._asking.ask(question, self._post)
+
+    def withdraw(self, request_id: str, reason: str) -> None:
+        if self._asking is not None:
+            self._asking.withdraw(request_id, reason, self._post)
 
     def _send_progress(self, params: JsonObject) -> None:
-        params = {"progressToken": self._token, **params}
-        self._post({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})
+        self.send("notifications/progress", {"progressToken": self._token, **params})
 
 
 def cancelled(served: Mapping[str | int, ServedRequest], params: Mapping[str, Any]) -> None:
@@ -75,3 +198,10 @@ def _progress_token(params: Mapping[str, Any] | None) -> str | int | None:
     meta = (params or {}).get("_meta")
     token = meta.get("progressToken") if isinstance(meta, Mapping) else None
     return token if isinstance(token, str | int) and not isinstance(token, bool) else None
+
+
+def _error_in(outcome: Mapping[str, Any]) -> PeerError:
+    error = outcome.get("error")
+    if not isinstance(error, Mapping) or not isinstance(error.get("code"), int):
+        return PeerError(-32603, "The client answered with nonsense")
+    return PeerError(error["code"], str(error.get("message", "")), error.get("data"))

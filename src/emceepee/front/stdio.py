@@ -1,4 +1,4 @@
-"""The stdio front: one client, one session, one message a line.
+"""The stdio front: one client of either era, one message a line.
 
 While we serve, file descriptor 1 points at stderr and 0 at nothing, so that neither a stray `print` nor a program that
 we start can get between us and the client.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, BinaryIO, TypeAlias, TypeVar
@@ -16,13 +16,17 @@ from typing import Any, BinaryIO, TypeAlias, TypeVar
 import anyio
 import anyio.abc
 import anyio.to_thread
-from mcp_types import INVALID_REQUEST
+from mcp_types import INTERNAL_ERROR, INVALID_REQUEST, PROTOCOL_VERSION_META_KEY
 
-from emceepee.errors import PeerError
-from emceepee.front.endpoint import Endpoint
+from emceepee.errors import EmceepeeError, PeerError
+from emceepee.front.handshake import HandshakeClient, open_client
 from emceepee.front.jsonrpc import Notification, Request, error_message, parse, result_message
-from emceepee.front.served import ServedRequest, cancelled
-from emceepee.hub import Hub, Session
+from emceepee.front.modern import ModernRequests
+from emceepee.front.modern_http import client_of, request_states
+from emceepee.front.served import Asking, ServedRequest, cancelled
+from emceepee.front.services import Services
+from emceepee.front.visit import Service
+from emceepee.hub import LOCAL, Hub
 
 __all__ = ["StdioFront", "claimed_stdio"]
 
@@ -57,6 +61,8 @@ class StdioFront:
         stdin: BinaryIO,
         stdout: BinaryIO,
         *,
+        endpoint: str = "",
+        workspace: str | None = None,
         keepalive: float = 15.0,
         max_line_bytes: int = 4 * 1024 * 1024,
     ) -> None:
@@ -64,11 +70,13 @@ class StdioFront:
         self._hub = hub
         self._stdin = stdin
         self._stdout = stdout
+        self._endpoint = endpoint
+        self._workspace = workspace
         self._keepalive = keepalive
-        # Whoever can talk to us started us, and may start programs anyway.
-        self._endpoint = Endpoint(hub, may_spawn=True)
+        self._services = Services(hub)
         self._served: dict[str | int, ServedRequest] = {}
-        self._session: Session | None = None
+        self._client: HandshakeClient | None = None
+        self._modern: ModernRequests | None = None
         self._in_use = ExitStack()
         self._outbox, self._outbox_reader = anyio.create_memory_object_stream[JsonObject](MAX_UNSENT)
 
@@ -80,9 +88,9 @@ class StdioFront:
                     await self._take(line, requests)
                 for served in tuple(self._served.values()):
                     served.end("gone")
-            if self._session is not None:
-                self._session.close()
-                await self._session.closed.wait()
+            if self._client is not None:
+                self._client.session.close()
+                await self._client.session.closed.wait()
             self._outbox.close()
 
     async def _take(self, line: bytes, requests: anyio.abc.TaskGroup) -> None:
@@ -99,39 +107,73 @@ class StdioFront:
             await self._take_request(message, requests)
         elif isinstance(message, Notification) and message.method == "notifications/cancelled":
             cancelled(self._served, message.params)
+        elif self._client is not None:
+            await self._client.take(message)
 
     async def _take_request(self, request: Request, requests: anyio.abc.TaskGroup) -> None:
         try:
-            if request.method == "initialize":
-                result = self._endpoint.initialize(request.params)
-                if self._session is None:
-                    self._session = await self._hub.open_session()
-                    # A client at the other end of a pipe is there, however long it says nothing.
-                    self._in_use.enter_context(self._session.in_use())
-                await self._outbox.send(result_message(request.id, result))
-                return
-            if self._session is None and request.method == "ping":
-                await self._outbox.send(result_message(request.id, {}))
-                return
-            if self._session is None:
-                raise PeerError(INVALID_REQUEST, "initialize comes first")
             if request.id in self._served:
                 raise PeerError(INVALID_REQUEST, f"Request id {request.id!r} is in use")
+            if _is_modern(request):
+                self._serve_modern(request, requests)
+            elif request.method == "initialize":
+                # Not in the background: whatever follows in the pipe needs the session.
+                await self._initialize(request)
+            elif self._client is not None:
+                client = self._client
+                served = self._register(request, client.asking)
+                requests.start_soon(self._serve, served, partial(client.respond, request, served))
+            elif request.method == "ping":
+                await self._outbox.send(result_message(request.id, {}))
+            else:
+                raise PeerError(INVALID_REQUEST, "initialize comes first")
         except PeerError as error:
             await self._outbox.send(error_message(request.id, error))
-            return
-        served = ServedRequest(request.id, request.params, self._post)
-        self._served[request.id] = served
-        requests.start_soon(self._serve, self._session, request, served)
 
-    async def _serve(self, session: Session, request: Request, served: ServedRequest) -> None:
+    async def _initialize(self, request: Request) -> None:
+        if self._client is not None:
+            raise PeerError(INVALID_REQUEST, "initialize comes once")
+        try:
+            # Whoever can talk to us started us, and may start programs anyway.
+            self._client, result = await open_client(
+                self._hub, self._service(), request.params, principal=LOCAL, may_spawn=True
+            )
+        except PeerError:
+            raise
+        except EmceepeeError as error:
+            raise PeerError(INTERNAL_ERROR, str(error)) from None
+        self._client.standalone = self._post
+        # A client at the other end of a pipe is there, however long it says nothing.
+        self._in_use.enter_context(self._client.session.in_use())
+        await self._outbox.send(result_message(request.id, result))
+
+    def _serve_modern(self, request: Request, requests: anyio.abc.TaskGroup) -> None:
+        facts = client_of(request)
+        if self._modern is None:
+            self._modern = ModernRequests(self._hub, request_states(self._hub), may_spawn=True)
+        modern, service = self._modern, self._service()
+        served = self._register(request, None)
+        respond = partial(modern.respond, service, facts, request, served, principal=LOCAL, workspace=self._workspace)
+        requests.start_soon(self._serve, served, respond)
+
+    def _service(self) -> Service:
+        service = self._services.find(self._endpoint, LOCAL)
+        if service is None:
+            raise PeerError(INTERNAL_ERROR, f"There is no {self._endpoint} any more")
+        return service
+
+    def _register(self, request: Request, asking: Asking | None) -> ServedRequest:
+        served = self._served[request.id] = ServedRequest(request.id, request.params, self._post, asking=asking)
+        return served
+
+    async def _serve(self, served: ServedRequest, respond: Callable[[], Any]) -> None:
         message: JsonObject | None = None
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._fill_silence, served)
             with served.scope:
-                message = await self._endpoint.respond(session, request, served)
+                message = await respond()
             tasks.cancel_scope.cancel()
-        del self._served[request.id]
+        del self._served[served.request_id]
         # A request that its client cancelled is not answered.
         if message is not None and served.hang_up is None:
             await self._outbox.send(message)
@@ -147,7 +189,7 @@ class StdioFront:
         try:
             self._outbox.send_nowait(message)
         except (anyio.WouldBlock, anyio.BrokenResourceError, anyio.ClosedResourceError):
-            return  # Progress for a client that does not read.
+            return  # For a client that does not read.
 
     async def _read_line(self) -> bytes:
         return await _in_thread(partial(self._stdin.readline, self._max_line_bytes + 1))
@@ -164,6 +206,11 @@ class StdioFront:
         written = self._stdout.write(line)
         self._stdout.flush()
         return written
+
+
+def _is_modern(request: Request) -> bool:
+    meta = request.params.get("_meta")
+    return (isinstance(meta, Mapping) and PROTOCOL_VERSION_META_KEY in meta) or request.method == "server/discover"
 
 
 async def _in_thread(call: Callable[[], T]) -> T:

@@ -11,13 +11,14 @@ from emceepee.hub.link import Link
 from emceepee.hub.origin import LOCAL, Origin
 from emceepee.hub.session import Session
 from emceepee.hub.telemetry import CallOutcome, Telemetry
-from emceepee.hub.work import PromptGet, ResourceRead, ToolCall, Work
+from emceepee.hub.work import Forwarded, PromptGet, ResourceRead, ToolCall, Work
 
 __all__ = [
     "LOCAL",
     "Attendant",
     "Call",
     "CallOutcome",
+    "Forwarded",
     "Hub",
     "Link",
     "Origin",

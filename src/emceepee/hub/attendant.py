@@ -31,3 +31,6 @@ class Attendant:
 
     def withdraw(self, request_id: str, reason: str) -> None:
         """The answer is not needed any more, or not from here."""
+
+    def interrupted(self) -> None:
+        """The server has let go of the stream that it answers on, and will answer on another."""

@@ -8,22 +8,23 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import anyio
 import anyio.abc
 from structlog import get_logger
 
-from emceepee.client import ClientOptions, Http, Question, ServerConnection, Sse, Stdio, Target, connect
+from emceepee.client import ClientOptions, EraChoice, Http, Question, ServerConnection, Sse, Stdio, Target, connect
 from emceepee.clock import Clock
 from emceepee.config import ServerConfig
 from emceepee.core.backoff import Backoff
 from emceepee.core.buffers import LogSource
 from emceepee.core.links import LinkIdentity, LinkLife, LinkStatus, ReconnectKind, Retry
 from emceepee.errors import ServerDisconnected, ToolNotFound, WireError
+from emceepee.hub.server_sessions import ServerSessions
 
 __all__ = ["Link", "LinkSink", "LinkStatus", "target_of"]
 
@@ -59,6 +60,16 @@ class LinkSink(Protocol):
 
     def on_log(self, link: Link, source: LogSource, entry: Mapping[str, Any], origin: object) -> None: ...
 
+    def on_interrupted(self, link: Link, origin: object) -> None: ...
+
+    def capabilities_of_client(self) -> Mapping[str, Any] | None:
+        """What the server is told that its client can do; None for all that we can."""
+        ...
+
+    async def find_roots(self) -> Mapping[str, Any] | None:
+        """The client's own answer to `roots/list`, if it has one."""
+        ...
+
 
 @dataclass(slots=True)
 class _Attempt:
@@ -88,10 +99,15 @@ class Link:
         tasks: anyio.abc.TaskGroup,
         *,
         find_target: Callable[[ServerConfig], Target],
+        sessions: ServerSessions,
         question_timeout_ms: int,
         backoff: Backoff,
+        roots: Sequence[str] = (),
+        prefers_handshake: bool = False,
     ) -> None:
+        self._roots = roots
         self.config = config
+        self._first_choice: EraChoice = "handshake_first" if prefers_handshake and config.era == "auto" else config.era
         self.life = LinkLife(backoff, budget=PROGRAM_RESTARTS if config.is_program else None)
         self.tools: dict[str, JsonObject] = {}
         """The server's tools by name, as of the last time that it was asked; kept over a disconnect."""
@@ -101,11 +117,13 @@ class Link:
         self._clock = clock
         self._tasks = tasks
         self._find_target = find_target
+        self._sessions = sessions
+        self._wants_new_session = False
         self._question_timeout_ms = question_timeout_ms
         self._attempt: _Attempt | None = None
         self._hurry = anyio.Event()
         self._scope = anyio.CancelScope()
-        self._era: Literal["auto", "handshake", "modern"] = config.era
+        self._era: EraChoice = self._first_choice
         self._refreshing = False
         self._is_stale = False
         """The tools have changed since the server was last asked for them."""
@@ -169,6 +187,7 @@ class Link:
     def reconnect(self) -> None:
         """Have a new connection made now, whatever became of the old one."""
         self.life.forgive()
+        self._wants_new_session = True
         if self._attempt is not None and (server := self._attempt.usable) is not None:
             self._attempt.is_retired = True
             server.hang_up("a new connection was asked for")
@@ -214,8 +233,7 @@ class Link:
     async def _connection(self, attempt: _Attempt) -> str:
         """One connection from its beginning to its end; says why it ended."""
         try:
-            target = self._find_target(self.config)
-            async with connect(target, options=self._options(), sink=self, clock=self._clock) as server:
+            async with connect(self._target(), options=self._options(), sink=self, clock=self._clock) as server:
                 tools_before = self.tools
                 await self.refresh_tools(server)
                 for uri in tuple(self.subscriptions):
@@ -229,6 +247,12 @@ class Link:
             log.exception("link_failed", server=self.name)
             return f"{type(error).__name__} in the hub"
 
+    def _target(self) -> Target:
+        """The server, with the session that native tasks of ours live in."""
+        target = self._find_target(self.config)
+        session = None if self._wants_new_session else self._sessions.to_take_up(self.config)
+        return replace(target, session=session) if isinstance(target, Http) else target
+
     def _opened(self, attempt: _Attempt, server: ServerConnection, tools_before: dict[str, JsonObject]) -> None:
         info = server.server_info
         identity = LinkIdentity(
@@ -239,6 +263,8 @@ class Link:
         kind = self.life.connected(identity, self._clock.now())
         # Remembered, so that a server which ignores the probe makes us wait for it only once.
         self._era = server.era
+        self._wants_new_session = False
+        self._sessions.on_connected(self.config, server.session)
         attempt.server = server
         self._failures.clear()
         attempt.done.set()
@@ -253,7 +279,7 @@ class Link:
         if was_connected:
             self._sink.on_link_lost(self, plain_reason)
         else:
-            self._era = self.config.era
+            self._era = self._first_choice
             self._log_failure(plain_reason)
         self._attempt = None if retry is None else _Attempt()
         attempt.over.set()
@@ -296,7 +322,24 @@ class Link:
 
     def _options(self) -> ClientOptions:
         # The answer to a question with a task takes as long as to any other, whatever time the server names.
-        return ClientOptions(era=self._era, receiver_tasks=True, min_receiver_task_ttl_ms=self._question_timeout_ms)
+        options = ClientOptions(
+            era=self._era,
+            receiver_tasks=True,
+            min_receiver_task_ttl_ms=self._question_timeout_ms,
+            roots=self._roots,
+            find_roots=self._sink.find_roots,
+            leaves_session=lambda: self._sessions.are_needed(self.name),
+        )
+        if (declared := self._sink.capabilities_of_client()) is None:
+            return options
+        return replace(
+            options,
+            elicitation="elicitation" in declared,
+            sampling="sampling" in declared,
+            receiver_tasks="tasks" in declared,
+            roots=self._roots if "roots" in declared else None,
+            capabilities=declared,
+        )
 
     # What comes from the server
 
@@ -315,6 +358,9 @@ class Link:
         if source == "stderr" and str(entry.get("data", "")).strip():
             self._last_words = str(entry["data"]).strip()
         self._sink.on_log(self, source, entry, origin)
+
+    def on_interrupted(self, origin: object) -> None:
+        self._sink.on_interrupted(self, origin)
 
     async def _refresh_in_background(self, server: ServerConnection) -> None:
         """Ask again as long as the tools change meanwhile, but one question at a time, however often we are told."""

@@ -49,6 +49,13 @@ class Caller:
         for delivery in self.deliveries:
             self.session.state.events.told(delivery)
 
+    def unsent(self) -> None:
+        """Nobody took the response: what it says has not been told, and what was done becomes a task."""
+        for call in self.calls:
+            self.session.calls.abandon(call)
+        for delivery in reversed(self.deliveries):
+            self.session.state.events.take_back(delivery)
+
     def _delivered(self, delivery: Delivery) -> Delivery:
         self.deliveries.append(delivery)
         return delivery

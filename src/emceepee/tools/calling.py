@@ -12,7 +12,7 @@ from emceepee.hub import Call, Session, Work
 from emceepee.tools.caller import Caller
 from emceepee.tools.reply import Reply, json_text, text_block
 
-__all__ = ["MAX_TIMEOUT_MS", "TimeoutMs", "respond_with"]
+__all__ = ["MAX_TIMEOUT_MS", "TimeoutMs", "respond_with", "turned_call"]
 
 MAX_TIMEOUT_MS = 86_400_000
 """A day; whoever wants to wait longer wants a task."""

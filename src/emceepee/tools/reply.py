@@ -12,7 +12,17 @@ from emceepee.core.questions import Question
 from emceepee.errors import ToolError
 from emceepee.tools.caller import Caller
 
-__all__ = ["Reply", "complete", "error_reply", "json_reply", "json_text", "listed", "pending_client", "text_block"]
+__all__ = [
+    "Reply",
+    "complete",
+    "error_reply",
+    "for_clients",
+    "json_reply",
+    "json_text",
+    "listed",
+    "pending_client",
+    "text_block",
+]
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -94,14 +104,19 @@ def _told(delivery: Delivery) -> JsonObject:
 
 
 def _with_blocks(result: Mapping[str, Any], blocks: list[JsonObject]) -> JsonObject:
-    """A server's own result for a handshake client, without what such a client must not see."""
+    passed = for_clients(result)
+    if blocks:
+        content = passed.get("content")
+        passed["content"] = [*(content if isinstance(content, list) else []), *blocks]
+    return passed
+
+
+def for_clients(result: Mapping[str, Any]) -> JsonObject:
+    """A server's own result, without what only its era has, and without its own task ids."""
     passed = {key: value for key, value in result.items() if key != "resultType"}
     meta = passed.get("_meta")
     if isinstance(meta, Mapping) and not NOT_FOR_CLIENTS.isdisjoint(meta):
         passed["_meta"] = {key: value for key, value in meta.items() if key not in NOT_FOR_CLIENTS}
         if not passed["_meta"]:
             del passed["_meta"]
-    if blocks:
-        content = passed.get("content")
-        passed["content"] = [*(content if isinstance(content, list) else []), *blocks]
     return passed

@@ -13,7 +13,7 @@ from emceepee.tools.caller import Caller
 from emceepee.tools.reply import Reply, json_reply, json_text, text_block
 from emceepee.tools.tool import Input, Tool
 
-__all__ = ["TOOLS"]
+__all__ = ["TOOLS", "result_of_task"]
 
 TaskId = Annotated[str, Field(description="From execute_tool or list_tasks.")]
 

@@ -11,13 +11,20 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
 from mcp.shared.inbound import encode_header_value, mcp_param_headers, x_mcp_header_map
-from mcp_types import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, PROTOCOL_VERSION_META_KEY
+from mcp_types import (
+    CLIENT_CAPABILITIES_META_KEY,
+    CLIENT_INFO_META_KEY,
+    LOG_LEVEL_META_KEY,
+    PROTOCOL_VERSION_META_KEY,
+)
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION
 
 __all__ = [
+    "ENVELOPE_KEYS",
     "HANDSHAKE_PROTOCOL_VERSIONS",
     "LATEST_HANDSHAKE_VERSION",
     "LATEST_MODERN_VERSION",
+    "LOG_LEVEL_META_KEY",
     "TASKS_EXTENSION",
     "Era",
     "EraName",
@@ -31,6 +38,9 @@ __all__ = [
 
 EraName: TypeAlias = Literal["handshake", "modern"]
 JsonObject: TypeAlias = dict[str, Any]
+
+ENVELOPE_KEYS = frozenset({PROTOCOL_VERSION_META_KEY, CLIENT_INFO_META_KEY, CLIENT_CAPABILITIES_META_KEY})
+"""What a modern request says in its `_meta` of whoever sends it."""
 
 _NAME_OF: Mapping[str, str] = {
     "tools/call": "name",

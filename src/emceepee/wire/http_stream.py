@@ -53,6 +53,7 @@ class Reply:
         self._max_event_bytes = max_event_bytes
         self._reopening = Reopening()
         self._metadata = ServerMessageMetadata(related_request_id=request_id)
+        self._ended_in_order = False
         self.complete = False
         """The response, or an error in its place, was delivered."""
 
@@ -71,7 +72,7 @@ class Reply:
 
     async def read_stream(self, response: httpx2.Response) -> bool:
         """Deliver the events of `response` to its end; true if any came. A broken stream is one that ended."""
-        any_event = False
+        any_event = self._ended_in_order = False
         try:
             with anyio.CancelScope() as draining:
                 async with aclosing(events_of(response, self._max_event_bytes)) as events:
@@ -82,6 +83,7 @@ class Reply:
                             await self._take(event.data)
                         if self.complete:
                             draining.deadline = min(draining.deadline, anyio.current_time() + DRAIN_SECONDS)
+            self._ended_in_order = True
         except httpx2.SSEError as error:
             await self.fail(ErrorData(code=PARSE_ERROR, message=str(error)))
         except httpx2.HTTPError as error:
@@ -91,6 +93,8 @@ class Reply:
     async def resume(self) -> None:
         """Go on after the last event until the response is there, or MAX_TRIES in a row brought nothing."""
         while self.resumable and self._reopening.tries < MAX_TRIES:
+            if self._ended_in_order:
+                self._end.state.on_interrupted(self._request_id)
             await wait(self._clock, self._reopening.delay(self._clock.monotonic()))
             self._reopening.tries += 1
             try:
@@ -195,6 +199,9 @@ class ServerStream:
             await self._end.deliver(SessionMessage(message), len(data))
 
     async def _refused(self, response: httpx2.Response) -> bool:
+        if response.status_code == 409:
+            # The server has not noticed yet that the one who read it before us is gone.
+            return self._try_again((await refusal(response)).message)
         if not self._was_open or response.status_code == 405 or response.is_success:
             logger.debug("the server has no stream of its own: HTTP %s", response.status_code)
             return False

@@ -6,18 +6,21 @@ Implementations: `http.py`, `sse.py`, `stdio.py`, `memory.py`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
 from mcp.shared._stream_protocols import ReadStream, WriteStream
 from mcp.shared.message import SessionMessage
+from mcp_types import RequestId
 
 __all__ = [
     "CLOSE_TIMEOUT",
     "TRANSPORT_FAILURE",
     "Channel",
     "ChannelState",
+    "RequestId",
     "Transport",
     "TransportKind",
     "is_transport_failure",
@@ -31,17 +34,21 @@ TransportKind: TypeAlias = Literal["http", "sse", "stdio", "memory"]
 class ChannelState:
     """What a channel and its peer tell each other beside the messages.
 
-    The peer writes `protocol_version` once it is negotiated; the transport writes the rest.
+    The peer writes `protocol_version` once it is negotiated; the transport writes the rest, if nothing else is said.
     """
 
     protocol_version: str | None = None
     """Goes into the `MCP-Protocol-Version` header of every later HTTP request."""
     session_id: str | None = None
+    leaves_session: bool = False
+    """Whether the session is to live on at the server when the channel is closed; written by whoever closes it."""
     process_id: int | None = None
     was_heard: bool = True
     """False once it is known that the server has taken nothing of what we said: it ended for reasons of its own."""
     lost_reason: str | None = None
     """Why the channel ended by itself, in a few words for people; None while it is open, or if we closed it."""
+    on_interrupted: Callable[[RequestId], None] = lambda _request_id: None
+    """Called when the server has closed the response stream of a request before its response, to be asked again."""
 
 
 @dataclass(slots=True)

@@ -1,0 +1,214 @@
+"""Handshake clients over HTTP: `POST` carries a message, `GET` holds or resumes a stream, `DELETE` ends the session."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import anyio
+from mcp_types import INTERNAL_ERROR, INVALID_REQUEST
+from starlette.datastructures import Headers
+from starlette.types import Receive, Send
+
+from emceepee.errors import PeerError, SessionClosed
+from emceepee.front.client import ClientFacts
+from emceepee.front.exchange import Exchange, Patience, send_json
+from emceepee.front.handshake import HandshakeClient, open_client
+from emceepee.front.jsonrpc import Message, Request, error_message, result_message
+from emceepee.front.refusals import Refused
+from emceepee.front.replay import Replay, ReplayBuffer
+from emceepee.front.streams import EventStream, watch_for_disconnect
+from emceepee.front.visit import Service
+from emceepee.hub import Hub, Session
+from emceepee.hub.hub import TooManySessions
+
+__all__ = ["HandshakeHttp", "Posted"]
+
+SESSION_NOT_FOUND = PeerError(INVALID_REQUEST, "Session not found: initialize again")
+
+
+class Posted(NamedTuple):
+    """A message that came with a POST, and the way back."""
+
+    message: Message
+    headers: Headers
+    receive: Receive
+    send: Send
+
+
+@dataclass(slots=True)
+class _HttpClient:
+    """A client with the streams that it reads, and what it may have missed of them."""
+
+    client: HandshakeClient
+    buffer: ReplayBuffer
+    streams: dict[int, EventStream]
+    """Those that something may still be sent on."""
+    standalone: EventStream | None = None
+
+    @property
+    def session(self) -> Session:
+        return self.client.session
+
+
+class HandshakeHttp:
+    """One client for each `Mcp-Session-Id`; the hub's session behind it outlives every single connection."""
+
+    def __init__(self, hub: Hub, patience: Patience, *, may_spawn: bool) -> None:
+        self._hub = hub
+        self._patience = patience
+        self._may_spawn = may_spawn
+        self._clients: dict[str, _HttpClient] = {}
+        self._stopping = anyio.Event()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        for known in self._clients.values():
+            for served in tuple(known.client.served.values()):
+                served.end("timed_out")
+
+    async def post(self, service: Service, principal: str, posted: Posted) -> None:
+        message = posted.message
+        if isinstance(message, Request) and message.method == "initialize":
+            await self._initialize(service, principal, message, posted.send)
+            return
+        known = self._find(service, principal, posted.headers)
+        if isinstance(message, Request):
+            await self._serve(known, message, posted)
+            return
+        await known.client.take(message)
+        await send_json(posted.send, None, 202)
+
+    async def get(self, service: Service, principal: str, headers: Headers, receive: Receive, send: Send) -> None:
+        """A stream for what belongs to no request; or, with `Last-Event-ID`, the rest of one that was cut off."""
+        known = self._find(service, principal, headers)
+        last_event_id = headers.get("last-event-id")
+        replay = None if last_event_id is None else known.buffer.after(last_event_id)
+        with known.session.in_use():
+            if replay is None:
+                await self._hold_standalone(known, Replay(0, ()), receive, send)
+            elif known.standalone is not None and replay.stream == known.standalone.number:
+                await self._hold_standalone(known, replay, receive, send)
+            else:
+                await self._resume(known, replay, receive, send)
+
+    async def delete(self, service: Service, principal: str, headers: Headers, send: Send) -> None:
+        known = self._find(service, principal, headers)
+        self._clients.pop(known.session.id, None)
+        for served in tuple(known.client.served.values()):
+            served.end("cancelled")
+        known.session.close()
+        # Once we have said that it is over, it must not come back.
+        await known.session.durable()
+        await send_json(send, None, 200)
+
+    # Sessions
+
+    async def _initialize(self, service: Service, principal: str, request: Request, send: Send) -> None:
+        try:
+            client, result = await open_client(
+                self._hub, service, request.params, principal=principal, may_spawn=self._may_spawn
+            )
+        except (TooManySessions, SessionClosed) as error:
+            raise Refused(503, PeerError(INTERNAL_ERROR, str(error)), request_id=request.id) from None
+        except PeerError as error:
+            await send_json(send, error_message(request.id, error), 400)
+            return
+        self._admit(client)
+        header = ((b"mcp-session-id", client.session.id.encode()),)
+        await send_json(send, result_message(request.id, result), 200, header)
+
+    def _find(self, service: Service, principal: str, headers: Headers) -> _HttpClient:
+        session_id = headers.get("mcp-session-id")
+        if session_id is None:
+            raise Refused(400, PeerError(INVALID_REQUEST, "Missing Mcp-Session-Id: initialize first"))
+        session = self._hub.sessions.get(session_id)
+        if session is None or session.is_closing or not _belongs(session, service, principal):
+            raise Refused(404, SESSION_NOT_FOUND)
+        if (known := self._clients.get(session_id)) is not None:
+            return known
+        # It was opened before a restart, and its client has come back.
+        facts = ClientFacts.from_json(session.origin.client)
+        return self._admit(HandshakeClient(self._hub, session, facts, service, may_spawn=self._may_spawn))
+
+    def _admit(self, client: HandshakeClient) -> _HttpClient:
+        session = client.session
+        known = self._clients[session.id] = _HttpClient(client, ReplayBuffer(), {})
+        session.on_closed(lambda: self._clients.pop(session.id, None))
+        return known
+
+    # Serving
+
+    async def _serve(self, known: _HttpClient, request: Request, posted: Posted) -> None:
+        client = known.client
+        if request.id in client.served:
+            error = PeerError(INVALID_REQUEST, f"Request id {request.id!r} is in use")
+            raise Refused(400, error, request_id=request.id)
+        exchange = Exchange(
+            request.id,
+            request.params,
+            client=client.facts,
+            receive=posted.receive,
+            send=posted.send,
+            clock=self._hub.clock,
+            patience=self._patience,
+            buffer=known.buffer,
+            asking=client.asking,
+            streams_at_once=client.service.streams_at_once,
+        )
+        client.served[request.id] = exchange.request
+        known.streams[exchange.stream.number] = exchange.stream
+        try:
+            await exchange.run(lambda served: client.respond(request, served))
+        finally:
+            del client.served[request.id]
+            del known.streams[exchange.stream.number]
+            if not exchange.stream.can_resume:
+                known.buffer.forget(exchange.stream.number)
+
+    async def _resume(self, known: _HttpClient, replay: Replay, receive: Receive, send: Send) -> None:
+        """The rest of a response, whether it is still being made or was written to nobody."""
+        stream = known.streams.get(replay.stream)
+        missed = replay.frames
+        if stream is None:
+            stream = EventStream()
+            stream.finish()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_cancel_at_disconnect, receive, tasks.cancel_scope)
+            await stream.pump(send, missed)
+            tasks.cancel_scope.cancel()
+
+    async def _hold_standalone(self, known: _HttpClient, replay: Replay, receive: Receive, send: Send) -> None:
+        """Until the client goes, the session ends or we stop."""
+        if known.standalone is None:
+            known.standalone = EventStream(known.buffer, primes=known.client.facts.understands_resuming)
+            known.client.standalone = known.standalone.post
+        stream = known.standalone
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_cancel_at_disconnect, receive, tasks.cancel_scope)
+            tasks.start_soon(_finish_after, known.session.closed, stream)
+            tasks.start_soon(_finish_after, self._stopping, stream)
+            tasks.start_soon(self._keep_alive, stream)
+            await stream.pump(send, replay.frames)
+            tasks.cancel_scope.cancel()
+
+    async def _keep_alive(self, stream: EventStream) -> None:
+        while True:
+            stream.ping()
+            with self._hub.clock.move_on_after(self._patience.keepalive):
+                await anyio.sleep_forever()
+
+
+def _belongs(session: Session, service: Service, principal: str) -> bool:
+    origin = session.origin
+    return origin.principal == principal and origin.endpoint == service.endpoint and origin.workspace is None
+
+
+async def _cancel_at_disconnect(receive: Receive, scope: anyio.CancelScope) -> None:
+    await watch_for_disconnect(receive)
+    scope.cancel()
+
+
+async def _finish_after(event: anyio.Event, stream: EventStream) -> None:
+    await event.wait()
+    stream.finish()

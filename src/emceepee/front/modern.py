@@ -1,0 +1,208 @@
+"""The modern era towards clients: every request says all that is needed to answer it, and there is no session.
+
+State is kept by the principal and the workspace that a request names, whatever connection it came on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from mcp_types import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    MISSING_REQUIRED_CLIENT_CAPABILITY,
+    SERVER_INFO_META_KEY,
+)
+from mcp_types.methods import CACHEABLE_METHODS
+from mcp_types.version import SUPPORTED_PROTOCOL_VERSIONS
+from structlog import get_logger
+
+from emceepee.core.tasks import Task
+from emceepee.errors import EmceepeeError, PeerError, TaskNotFound
+from emceepee.front.client import TASKS_EXTENSION, ClientFacts
+from emceepee.front.jsonrpc import Request, error_message, result_message
+from emceepee.front.outcomes import AskedBack, BecameTask, Outcome
+from emceepee.front.request_state import Continuation, NotOurState, RequestStates
+from emceepee.front.served import ServedRequest
+from emceepee.front.subscriptions import Subscription
+from emceepee.front.task_forms import extension_task, input_requests
+from emceepee.front.visit import Service, Visit
+from emceepee.hub import Hub, Origin, Session
+
+__all__ = ["DEFAULT_WORKSPACE", "ModernRequests"]
+
+JsonObject: TypeAlias = dict[str, Any]
+log = get_logger(__name__)
+
+DEFAULT_WORKSPACE = "default"
+
+NOT_IN_THIS_ERA = frozenset(
+    {
+        "initialize",
+        "ping",
+        "logging/setLevel",
+        "resources/subscribe",
+        "resources/unsubscribe",
+        "tasks/list",
+        "tasks/result",
+    }
+)
+
+NO_CACHING: JsonObject = {"ttlMs": 0, "cacheScope": "private"}
+"""What we say of results that come with no hint: servers of the handshake era tell of changes instead."""
+
+
+class ModernRequests:
+    """Answers requests of any modern client; one for all of a front."""
+
+    def __init__(self, hub: Hub, states: RequestStates, *, may_spawn: bool) -> None:
+        self._hub = hub
+        self._states = states
+        self._may_spawn = may_spawn
+
+    async def respond(
+        self,
+        service: Service,
+        client: ClientFacts,
+        request: Request,
+        served: ServedRequest,
+        *,
+        principal: str,
+        workspace: str | None,
+        headers: Mapping[str, str] | None = None,
+    ) -> JsonObject:
+        """The response message; `workspace` is the one that the URL names."""
+        try:
+            session = await self._session(service, client, request, principal, workspace)
+            visit = Visit(self._hub, session, client, request, served, may_spawn=self._may_spawn, headers=headers)
+            with session.in_use():
+                result = await self._answer(service, visit)
+            return result_message(request.id, result)
+        except PeerError as error:
+            return error_message(request.id, error)
+        except EmceepeeError as error:
+            return error_message(request.id, PeerError(INTERNAL_ERROR, str(error)))
+        except Exception:
+            log.exception("request_failed", method=request.method)
+            return error_message(request.id, PeerError(INTERNAL_ERROR, "Internal error"))
+
+    async def _session(
+        self, service: Service, client: ClientFacts, request: Request, principal: str, workspace: str | None
+    ) -> Session:
+        name = service.workspace_of(request) or workspace or DEFAULT_WORKSPACE
+        facts = client.as_json() if service.endpoint else {}
+        return await self._hub.workspace(Origin(principal, name, service.endpoint, facts))
+
+    async def _answer(self, service: Service, visit: Visit) -> JsonObject:
+        if visit.method in NOT_IN_THIS_ERA:
+            raise PeerError(METHOD_NOT_FOUND, f"Method not found: {visit.method}")
+        match visit.method:
+            case "server/discover":
+                introduction = await service.introduce(visit.session, visit.client)
+                return _discovery(introduction)
+            case "subscriptions/listen":
+                return await Subscription(service, visit, self._find_task).run()
+            case "tasks/get" | "tasks/update" | "tasks/cancel":
+                return await self._answer_about_task(visit)
+        outcome = await self._outcome(service, visit)
+        return await self._in_this_era(service, visit, outcome)
+
+    async def _outcome(self, service: Service, visit: Visit) -> Outcome:
+        state = visit.params.get("requestState")
+        if not self._states.is_ours(state):
+            return await service.answer(visit)
+        continuation = self._redeem(visit, str(state))
+        session = self._hub.sessions.get(continuation.session_id)
+        if session is None or session.is_closing:
+            raise PeerError(INVALID_PARAMS, "The call that asked is gone: call again")
+        visit.session = session
+        await _give_answers(session, continuation.task_id, visit.params.get("inputResponses"))
+        return await service.go_on(visit, continuation.task_id)
+
+    def _redeem(self, visit: Visit, state: str) -> Continuation:
+        try:
+            return self._states.redeem(visit.session.origin.principal, state)
+        except NotOurState as error:
+            raise PeerError(INVALID_PARAMS, f"{error}: call again, or look for the task with list_tasks") from None
+
+    async def _in_this_era(self, service: Service, visit: Visit, outcome: Outcome) -> JsonObject:
+        session = visit.session
+        if isinstance(outcome, BecameTask):
+            task = session.state.tasks.get(outcome.task_id)
+            return {"resultType": "task", **extension_task(session, task, is_new=True)}
+        if isinstance(outcome, AskedBack):
+            questions = session.state.questions.pending(task_id=outcome.task_id)
+            state = self._states.issue(session.origin.principal, Continuation(session.id, outcome.task_id))
+            asked = input_requests(questions)
+            return {"resultType": "input_required", "inputRequests": asked, "requestState": state}
+        if visit.method in CACHEABLE_METHODS:
+            outcome = {**NO_CACHING, **outcome}
+        return {"resultType": "complete", **outcome}
+
+    # Tasks of the extension
+
+    async def _answer_about_task(self, visit: Visit) -> JsonObject:
+        if not visit.client.knows_tasks:
+            required: JsonObject = {"extensions": {TASKS_EXTENSION: {}}}
+            raise PeerError(
+                MISSING_REQUIRED_CLIENT_CAPABILITY,
+                f"{visit.method} needs the client capability {TASKS_EXTENSION}",
+                {"requiredCapabilities": required},
+            )
+        session, task = self._find_task(visit.session.origin.principal, visit.params.get("taskId"))
+        match visit.method:
+            case "tasks/get":
+                # Whoever asks wants to know now, and not when the server is next due to be asked.
+                session.calls.hurry(task.task_id)
+                return {"resultType": "complete", **extension_task(session, task)}
+            case "tasks/update":
+                await _give_answers(session, task.task_id, visit.params.get("inputResponses"))
+            case _:
+                if (call := session.calls.of_task(task.task_id)) is not None:
+                    await session.calls.cancel_task(call)
+        await session.durable()
+        return {"resultType": "complete"}
+
+    def _find_task(self, principal: str, task_id: object) -> tuple[Session, Task]:
+        """A task by its id alone, in whichever workspace of the principal it is.
+
+        Raises:
+            PeerError: this principal has no such task.
+        """
+        for session in self._hub.sessions_of(principal):
+            if session.origin.workspace is not None and isinstance(task_id, str):
+                try:
+                    return session, session.state.tasks.get(task_id)
+                except TaskNotFound:
+                    continue
+        raise PeerError(INVALID_PARAMS, f"Task not found: {task_id}")
+
+
+async def _give_answers(session: Session, task_id: str, responses: object) -> None:
+    """Answer the task's open questions; what answers nothing that is open is ignored, as it may come twice."""
+    if not isinstance(responses, Mapping):
+        raise PeerError(INVALID_PARAMS, "inputResponses has to be an object, with an answer for each key")
+    pending = {question.request_id: question for question in session.state.questions.pending(task_id=task_id)}
+    answers = {key: answer for key, answer in responses.items() if key in pending}
+    for key, answer in answers.items():
+        is_elicitation = pending[key].kind == "elicitation"
+        if not isinstance(answer, Mapping) or (is_elicitation and answer.get("action") not in _ACTIONS):
+            raise PeerError(INVALID_PARAMS, f"The answer to {key} is not what {pending[key].kind} is answered with")
+    for key, answer in answers.items():
+        await session.questions.answer(key, answer)
+
+
+_ACTIONS = ("accept", "decline", "cancel")
+
+
+def _discovery(introduction: Mapping[str, Any]) -> JsonObject:
+    found = {key: value for key, value in introduction.items() if key != "serverInfo"}
+    return {
+        "resultType": "complete",
+        "supportedVersions": list(SUPPORTED_PROTOCOL_VERSIONS),
+        **NO_CACHING,
+        **found,
+        "_meta": {SERVER_INFO_META_KEY: introduction.get("serverInfo", {})},
+    }

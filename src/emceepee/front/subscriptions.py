@@ -1,0 +1,109 @@
+"""`subscriptions/listen`: one request whose response stream carries what a modern client wants to be told of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from typing import Any, TypeAlias
+
+from mcp_types import INVALID_PARAMS
+
+from emceepee.core.tasks import Task
+from emceepee.errors import PeerError
+from emceepee.front.task_forms import extension_task
+from emceepee.front.visit import Service, Visit
+from emceepee.hub import Session
+
+__all__ = ["Subscription"]
+
+JsonObject: TypeAlias = dict[str, Any]
+FindTask: TypeAlias = Callable[[str, object], tuple[Session, Task]]
+
+SUBSCRIPTION_ID_META_KEY = "io.modelcontextprotocol/subscriptionId"
+
+_FLAG_OF_METHOD: Mapping[str, str] = {
+    "notifications/tools/list_changed": "toolsListChanged",
+    "notifications/prompts/list_changed": "promptsListChanged",
+    "notifications/resources/list_changed": "resourcesListChanged",
+}
+
+
+class Subscription:
+    """One stream: acknowledged first, then every notification that it asked for, until the client hangs up."""
+
+    def __init__(self, service: Service, visit: Visit, find_task: FindTask) -> None:
+        wanted = visit.params.get("notifications")
+        if not isinstance(wanted, Mapping):
+            raise PeerError(INVALID_PARAMS, "subscriptions/listen needs notifications: what to listen for")
+        self._service = service
+        self._visit = visit
+        self._find_task = find_task
+        self._meta = {SUBSCRIPTION_ID_META_KEY: visit.request.id}
+        self._flags = {flag for flag in _FLAG_OF_METHOD.values() if wanted.get(flag)}
+        self._uris = _strings(wanted.get("resourceSubscriptions"))
+        self._task_ids = _strings(wanted.get("taskIds")) if visit.client.knows_tasks else []
+        self._told: dict[str, JsonObject] = {}
+        self._is_acknowledged = False
+        self._early: list[tuple[str, JsonObject]] = []
+        """What happened before the acknowledgement was out, which has to come first."""
+
+    async def run(self) -> JsonObject:
+        """Until the client hangs up, or we do."""
+        session = self._visit.session
+        with ExitStack() as stack:
+            # Before the acknowledgement: what happens after it must not be missed.
+            stack.callback(session.listen(self._on_notification))
+            await self._service.listen(session, self._uris)
+            self._send("notifications/subscriptions/acknowledged", {"notifications": self._honoured()})
+            self._is_acknowledged = True
+            for task_id in self._task_ids:
+                self._watch_task(task_id, stack)
+            for method, params in self._early:
+                self._send(method, params)
+            try:
+                await session.closed.wait()
+            finally:
+                self._service.stop_listening(session, self._uris)
+        return {"resultType": "complete", "_meta": self._meta}
+
+    def _honoured(self) -> JsonObject:
+        honoured: JsonObject = dict.fromkeys(sorted(self._flags), True)
+        if self._uris:
+            honoured["resourceSubscriptions"] = self._uris
+        if self._task_ids:
+            honoured["taskIds"] = self._task_ids
+        return honoured
+
+    def _on_notification(self, server: str, method: str, params: Mapping[str, Any]) -> None:
+        passed = self._service.passed_on(server, method, params)
+        if passed is None:
+            return
+        is_wanted = _FLAG_OF_METHOD.get(method) in self._flags or (
+            method == "notifications/resources/updated" and passed.get("uri") in self._uris
+        )
+        if is_wanted and self._is_acknowledged:
+            self._send(method, passed)
+        elif is_wanted:
+            self._early.append((method, passed))
+
+    def _watch_task(self, task_id: str, stack: ExitStack) -> None:
+        session, _ = self._find_task(self._visit.session.origin.principal, task_id)
+
+        def on_change(changed: str) -> None:
+            if changed == task_id:
+                shown = extension_task(session, session.state.tasks.get(task_id))
+                if self._told.get(task_id) != shown:
+                    self._told[task_id] = shown
+                    self._send("notifications/tasks", shown)
+
+        stack.callback(session.state.watchers.add(on_change))
+        # What it is now, too: it may have changed between its last poll and this.
+        on_change(task_id)
+
+    def _send(self, method: str, params: JsonObject) -> None:
+        meta = {**(params.get("_meta") or {}), **self._meta}
+        self._visit.served.send(method, {**params, "_meta": meta})
+
+
+def _strings(value: object) -> list[str]:
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []

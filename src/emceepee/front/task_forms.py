@@ -1,0 +1,92 @@
+"""A task of ours as the protocol writes it: the extension of 2026-07-28, and 2025-11-25."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from mcp_types import INTERNAL_ERROR
+
+from emceepee.clock import isoformat
+from emceepee.core.questions import Question
+from emceepee.core.tasks import Task
+from emceepee.front.served import RELATED_TASK_META_KEY, method_of
+from emceepee.hub import Session
+
+__all__ = ["error_of", "extension_task", "handshake_task", "input_requests", "with_related_task"]
+
+JsonObject: TypeAlias = dict[str, Any]
+
+DEFAULT_POLL_MS = 1000
+
+
+def extension_task(session: Session, task: Task, *, is_new: bool = False) -> JsonObject:
+    """The body of a `CreateTaskResult` (`is_new`), of what `tasks/get` answers, and of `notifications/tasks`."""
+    questions = [] if task.is_terminal else session.state.questions.pending(task_id=task.task_id)
+    status = _status(task, questions)
+    shown = _common(task, status)
+    shown["ttlMs"] = task.ttl_ms
+    shown["pollIntervalMs"] = task.poll_interval_ms or DEFAULT_POLL_MS
+    if is_new:
+        return shown
+    if questions:
+        shown["inputRequests"] = input_requests(questions)
+    elif status == "completed":
+        shown["result"] = _complete(task.result or {})
+    elif status == "failed":
+        shown["error"] = error_of(task)
+    return shown
+
+
+def handshake_task(session: Session, task: Task) -> JsonObject:
+    """A `Task` of 2025-11-25, which counts an `isError` result as a failure."""
+    questions = [] if task.is_terminal else session.state.questions.pending(task_id=task.task_id)
+    status = _status(task, questions)
+    if status == "completed" and (task.result or {}).get("isError"):
+        status = "failed"
+    shown = _common(task, status)
+    return {**shown, "ttl": task.ttl_ms, "pollInterval": task.poll_interval_ms or DEFAULT_POLL_MS}
+
+
+def input_requests(questions: list[Question]) -> JsonObject:
+    """Open questions under the ids that they have everywhere."""
+    return {
+        question.request_id: {"method": method_of(question.kind), "params": dict(question.params)}
+        for question in questions
+    }
+
+
+def error_of(task: Task) -> JsonObject:
+    """Why a task has no result, as a JSON-RPC error: the server's own where it was one."""
+    if task.peer_error is not None:
+        return dict(task.peer_error)
+    reason = "The task's time ran out" if task.status == "expired" else task.error
+    return {"code": INTERNAL_ERROR, "message": reason or f"The task was {task.status}"}
+
+
+def with_related_task(result: Mapping[str, Any], task_id: str) -> JsonObject:
+    """A result of 2025-11-25 that says whose it is."""
+    meta = {**(result.get("_meta") or {}), RELATED_TASK_META_KEY: {"taskId": task_id}}
+    return {**result, "_meta": meta}
+
+
+def _status(task: Task, questions: list[Question]) -> str:
+    if questions:
+        return "input_required"
+    if task.status == "expired":
+        return "failed"
+    # A server says so for a moment after it was answered, and nobody could do anything about it.
+    return "working" if task.status == "input_required" else task.status
+
+
+def _common(task: Task, status: str) -> JsonObject:
+    shown: JsonObject = {"taskId": task.task_id, "status": status}
+    if message := task.status_message or (task.error if status == "failed" else None):
+        shown["statusMessage"] = message
+    return shown | {"createdAt": isoformat(task.created_at), "lastUpdatedAt": isoformat(task.last_updated_at)}
+
+
+def _complete(result: Mapping[str, Any]) -> JsonObject:
+    meta = {key: value for key, value in (result.get("_meta") or {}).items() if key != RELATED_TASK_META_KEY}
+    plain = {key: value for key, value in result.items() if key != "_meta"}
+    return {"resultType": "complete", **plain, **({"_meta": meta} if meta else {})}

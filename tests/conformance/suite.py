@@ -1,0 +1,80 @@
+"""Running the conformance suite against a URL, and reading what it found.
+
+The suite writes one `checks.json` per scenario. A scenario that could not be run at all leaves none behind, and is
+missing here as well.
+"""
+
+import json
+import re
+import subprocess
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tests.peers.locate import node_script
+
+from .compare import Check
+
+__all__ = ["HANDSHAKE", "MODERN", "TASKS", "run_revision", "run_scenarios"]
+
+HANDSHAKE, MODERN = "2025-11-25", "2026-07-28"
+
+TASKS = (
+    "tasks-lifecycle",
+    "tasks-capability-negotiation",
+    "tasks-wire-fields",
+    "tasks-request-state-removal",
+    "tasks-mrtr-input",
+    "tasks-request-headers",
+    "tasks-dispatch-and-envelope",
+    "tasks-status-notifications",
+    "tasks-required-task-error",
+    "tasks-mrtr-composition",
+)
+"""An extension's scenarios belong to no revision: they run one by one, by name."""
+
+SCENARIO_LIMIT_MS = 20_000
+"""The slowest scenario takes five seconds. One that hangs is given up by the suite."""
+
+RUN_LIMIT_S = 120
+"""A run takes three seconds. One in which many scenarios hang is ended, and those that were not reached are missing."""
+
+AT_A_TIME = 3
+"""Scenarios that run side by side where each is a process of its own, most of whose time is Node's start."""
+
+RESULT_FOLDER = re.compile(r"server-(?P<scenario>.+)-\d{4}-\d\d-\d\dT[\d-]+Z")
+
+
+def run_revision(url: str, revision: str, folder: Path) -> list[Check]:
+    """Every scenario that there is for a revision of the protocol, one after the other."""
+    said = _run(url, folder, "--suite", "all", "--spec-version", revision)
+    return _read(folder, said)
+
+
+def run_scenarios(url: str, scenarios: Iterable[str], folder: Path) -> list[Check]:
+    """Scenarios by name, some at a time."""
+    with ThreadPoolExecutor(AT_A_TIME) as pool:
+        said = "".join(pool.map(lambda scenario: _run(url, folder, "--scenario", scenario), scenarios))
+    return _read(folder, said)
+
+
+def _run(url: str, folder: Path, *arguments: str) -> str:
+    options = ["--url", url, "--output-dir", str(folder), "--timeout", str(SCENARIO_LIMIT_MS)]
+    command = [*node_script("conformance"), "server", *options, *arguments]
+    try:
+        # It ends with 1 when a check failed, which is for the caller to judge.
+        done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_LIMIT_S, check=False)
+    except subprocess.TimeoutExpired:
+        return f"nothing within {RUN_LIMIT_S} s"
+    return done.stdout[-2000:] + done.stderr
+
+
+def _read(folder: Path, said: str) -> list[Check]:
+    found = []
+    for path in sorted(folder.glob("*/checks.json")):
+        name = RESULT_FOLDER.fullmatch(path.parent.name)
+        assert name is not None, f"not a result of the suite: {path}"
+        for check in json.loads(path.read_text(encoding="utf-8")):
+            found.append(Check(name["scenario"], check["id"], check["status"], check.get("errorMessage") or ""))
+    assert found, f"the suite left no results and said: {said}"
+    return found
