@@ -84,7 +84,9 @@ class Exchange:
     ) -> None:
         """`buffer` is for clients that may resume, `asking` for those that can be asked while they wait."""
         self.stream = EventStream(buffer, primes=client.understands_resuming)
-        self.request = ServedRequest(request_id, params, self._post, asking=asking, on_interrupted=self._interrupted)
+        self.request = ServedRequest(
+            request_id, params, self._post, client=client, asking=asking, on_interrupted=self._interrupted
+        )
         self._client = client
         self._receive = receive
         self._send = send

@@ -90,6 +90,7 @@ class ServedRequest(Attendant):
         params: Mapping[str, Any] | None,
         post: Post,
         *,
+        client: ClientFacts | None = None,
         asking: Asking | None = None,
         on_interrupted: Callable[[], None] = lambda: None,
     ) -> None:
@@ -103,6 +104,7 @@ class ServedRequest(Attendant):
         self.hears_logs = False
         """Whether the server's log messages go to the client as they come."""
         self._post = post
+        self._client = client
         self._asking = asking
         self._on_interrupted = on_interrupted
         self._relay = ProgressRelay()
@@ -141,6 +143,9 @@ class ServedRequest(Attendant):
 
     def can_ask(self, kind: QuestionKind, params: Mapping[str, Any]) -> bool:
         return self._asking is not None and self._asking.client.can_be_asked(kind, params)
+
+    def can_ask_back(self, kind: QuestionKind, params: Mapping[str, Any]) -> bool:
+        return self._client is not None and self._client.is_modern and self._client.can_be_asked(kind, params)
 
     def ask(self, question: Question) -> None:
         if self._asking is not None:

@@ -19,6 +19,7 @@ import anyio.to_thread
 from mcp_types import INTERNAL_ERROR, INVALID_REQUEST, PROTOCOL_VERSION_META_KEY
 
 from emceepee.errors import EmceepeeError, PeerError
+from emceepee.front.client import ClientFacts
 from emceepee.front.handshake import HandshakeClient, open_client
 from emceepee.front.jsonrpc import Notification, Request, error_message, parse, result_message
 from emceepee.front.modern import ModernRequests
@@ -121,7 +122,7 @@ class StdioFront:
                 await self._initialize(request)
             elif self._client is not None:
                 client = self._client
-                served = self._register(request, client.asking)
+                served = self._register(request, client.facts, client.asking)
                 requests.start_soon(self._serve, served, partial(client.respond, request, served))
             elif request.method == "ping":
                 await self._outbox.send(result_message(request.id, {}))
@@ -152,7 +153,7 @@ class StdioFront:
         if self._modern is None:
             self._modern = ModernRequests(self._hub, request_states(self._hub), may_spawn=True)
         modern, service = self._modern, self._service()
-        served = self._register(request, None)
+        served = self._register(request, facts)
         respond = partial(modern.respond, service, facts, request, served, principal=LOCAL, workspace=self._workspace)
         requests.start_soon(self._serve, served, respond)
 
@@ -162,8 +163,9 @@ class StdioFront:
             raise PeerError(INTERNAL_ERROR, f"There is no {self._endpoint} any more")
         return service
 
-    def _register(self, request: Request, asking: Asking | None) -> ServedRequest:
-        served = self._served[request.id] = ServedRequest(request.id, request.params, self._post, asking=asking)
+    def _register(self, request: Request, client: ClientFacts, asking: Asking | None = None) -> ServedRequest:
+        served = ServedRequest(request.id, request.params, self._post, client=client, asking=asking)
+        self._served[request.id] = served
         return served
 
     async def _serve(self, served: ServedRequest, respond: Callable[[], Any]) -> None:

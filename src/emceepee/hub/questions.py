@@ -20,9 +20,11 @@ from emceepee.core.state import SessionState
 from emceepee.errors import PeerError, ServerDisconnected
 from emceepee.hub.answers import STATE_OF_ACTION, ElicitationAction, elicitation_result, sampling_result
 from emceepee.hub.attendant import Attendant
+from emceepee.hub.board import Board, Reader
 from emceepee.hub.call import Call
 from emceepee.hub.calls import CallRunner
 from emceepee.hub.telemetry import Telemetry
+from emceepee.hub.work import Forwarded
 
 __all__ = ["QuestionDesk"]
 
@@ -32,7 +34,23 @@ INTERNAL_ERROR = -32603
 
 
 class QuestionDesk:
-    def __init__(self, state: SessionState, calls: CallRunner, clock: Clock, telemetry: Telemetry) -> None:
+    """Implements `Desk` for what it posts on the principal's board."""
+
+    def __init__(
+        self,
+        state: SessionState,
+        calls: CallRunner,
+        clock: Clock,
+        telemetry: Telemetry,
+        *,
+        board: Board,
+        reader: Reader,
+        has_tools: bool,
+    ) -> None:
+        """`has_tools` says whether the session's client could answer a question of no call with our tools."""
+        self._board = board
+        self._reader = reader
+        self._has_tools = has_tools
         self._state = state
         self._calls = calls
         self._clock = clock
@@ -43,6 +61,14 @@ class QuestionDesk:
 
     def __len__(self) -> int:
         return len(self._waiting)
+
+    @property
+    def asked_natively(self) -> int:
+        """How many questions have been put to a client and wait for its answer."""
+        return len(self._asked)
+
+    def has(self, request_id: str) -> bool:
+        return request_id in self._waiting
 
     def park(self, server: str, question: ServerQuestion) -> Question:
         """Record a question, and put it to the client, or else make a task of the call that waits for its answer."""
@@ -68,6 +94,8 @@ class QuestionDesk:
         log.info(f"{question.kind}_received", request_id=record.request_id, server=server)
         if asked is not None:
             self._ask(record, asked)
+        else:
+            self._post(record)
         return record
 
     # Asking a client natively
@@ -82,13 +110,14 @@ class QuestionDesk:
             ):
                 self._ask(record, call)
 
-    def unattend(self, call: Call) -> None:
+    def unattend(self, call: Call, *, call_goes_on: bool = True) -> None:
         """The client waits for the call no longer; its questions stay in the list."""
         for request_id, (asked, attendant) in list(self._asked.items()):
             if asked is call:
                 del self._asked[request_id]
                 attendant.withdraw(request_id, "it goes on without this request")
-                self._ask_someone_else(request_id, call)
+                if call_goes_on:
+                    self._ask_someone_else(request_id, call)
         call.attendant = Attendant()
 
     def keep_for_task(self, call: Call) -> None:
@@ -111,20 +140,32 @@ class QuestionDesk:
         call.attendant.ask(record)
 
     def _ask_someone_else(self, request_id: str, but: Call) -> None:
-        question = self._waiting.get(request_id)
-        if question is None or question.belongs_to.call is not None:
+        if (question := self._waiting.get(request_id)) is None:
             return
         record = self._state.questions.get(request_id, question.kind)
-        for call in self._calls.on_server(record.server):
-            if call is not but and call.attendant.can_ask(record.kind, record.params):
-                self._ask(record, call)
-                return
+        if question.belongs_to.call is None:
+            for call in self._calls.on_server(record.server):
+                if call is not but and call.attendant.can_ask(record.kind, record.params):
+                    self._ask(record, call)
+                    return
+        self._post(record)
+
+    def _post(self, record: Question) -> None:
+        """For other sessions to answer, if the client that it came to has no way to."""
+        call = self._waiting[record.request_id].belongs_to.call
+        if isinstance(call, Call):
+            is_forwarded = not self._has_tools or isinstance(call.work, Forwarded)
+            is_stuck = is_forwarded and not call.caller.can_ask_back(record.kind, record.params)
+        else:
+            is_stuck = not self._has_tools
+        if is_stuck:
+            self._board.post(record, self, self._reader)
 
     # How it ends
 
     def withdraw_of(self, call: Call) -> None:
         """The call has ended, and with it the need for answers to its questions."""
-        self.unattend(call)
+        self.unattend(call, call_goes_on=False)
         is_lost = isinstance(call.error, ServerDisconnected)
         state: QuestionState = "rejected" if is_lost else "withdrawn"
         reason = "the server disconnected" if is_lost else "the call that asked has ended"
@@ -222,6 +263,7 @@ class QuestionDesk:
             self._state.tasks.resume_ttl(record.task_id)
         if (asked := self._asked.pop(record.request_id, None)) is not None:
             asked[1].withdraw(record.request_id, reason or "it was answered elsewhere")
+        self._board.settled(record.request_id, state, reason)
         return self._waiting.pop(record.request_id)
 
     def _on_settled_elsewhere(self, request_id: str, how: str, reason: str) -> None:

@@ -15,11 +15,13 @@ from emceepee.concurrency import task_group
 from emceepee.core.buffers import LogSource
 from emceepee.core.events import Event
 from emceepee.core.links import ReconnectKind, Retry
+from emceepee.core.questions import Question, QuestionKind
 from emceepee.core.reconcile import ServerAnswer, decide_on_loss, reconcile
 from emceepee.core.state import SessionState
 from emceepee.core.tasks import Task
 from emceepee.core.timers import Timer
 from emceepee.errors import PeerError, ServerDisconnected, SessionClosed, WireError
+from emceepee.hub.board import Desk, Reader
 from emceepee.hub.call import Call
 from emceepee.hub.calls import CallRunner
 from emceepee.hub.journal import SessionMemories, StoreJournal
@@ -73,6 +75,8 @@ class Session:
             journal=self._journal,
             on_warning=self._on_event_warning,
         )
+        self._board = shared.boards.of(self.origin.principal)
+        self._reader = Reader(self.state.events.append)
         self.links: dict[str, Link] = {}
         self.closed = anyio.Event()
         self._closing = anyio.Event()
@@ -106,7 +110,17 @@ class Session:
                     on_promoted=self._on_call_promoted,
                     on_ended=self._on_call_ended,
                 )
-                self.questions = QuestionDesk(self.state, self.calls, self.clock, self._shared.telemetry)
+                self.questions = QuestionDesk(
+                    self.state,
+                    self.calls,
+                    self.clock,
+                    self._shared.telemetry,
+                    board=self._board,
+                    reader=self._reader,
+                    has_tools=self.has_tools,
+                )
+                if self.has_tools:
+                    self.on_closed(self._board.join(self._reader))
                 self._tasks.start_soon(self._time.run)
                 self._arm_idle_timer()
                 on_open()
@@ -165,6 +179,31 @@ class Session:
     @property
     def is_closing(self) -> bool:
         return self._closing.is_set()
+
+    # Questions
+
+    @property
+    def has_tools(self) -> bool:
+        """Whether its client talks to the hub itself, and not only to servers as they are."""
+        return not self.origin.endpoint
+
+    def open_questions(self, kind: QuestionKind | None = None, *, server: str | None = None) -> list[Question]:
+        """What its client can answer with the tools: its own questions, and those posted for its principal."""
+        own = self.state.questions.pending(kind, server=server)
+        return [*own, *self._board.pending(self._reader, kind, server=server)] if self.has_tools else own
+
+    @contextmanager
+    def desk_for(self, request_id: str, kind: QuestionKind) -> Iterator[Desk]:
+        """Where the answer to one of the open questions goes.
+
+        Raises:
+            RequestNotFound: it is not open, or not any more.
+        """
+        if self.has_tools and not self.questions.has(request_id) and self._board.knows(request_id):
+            with self._board.answering(request_id, kind, self._reader) as desk:
+                yield desk
+        else:
+            yield self.questions
 
     # Servers
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from emceepee.client import PLACE_VARIABLE, Stdio, Target
 from emceepee.clock import Clock
 from emceepee.config import HubSettings, ServerConfig
+from emceepee.hub.board import Boards
 from emceepee.hub.registry import ServerRegistry
 from emceepee.hub.telemetry import Telemetry
 from emceepee.store import Store
@@ -24,6 +25,7 @@ class Shared:
     """How to reach a server; tests put servers in memory there."""
     telemetry: Telemetry
     store: Store
+    boards: Boards = field(default_factory=Boards)
 
     def marked_target(self, config: ServerConfig) -> Target:
         """The server, with a mark on its program by which the next hub finds it if we are killed."""
