@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -43,6 +43,8 @@ class ClientOptions:
     sampling: bool = True
     roots: Sequence[str] | None = None
     """File URIs for `roots/list`; None leaves the capability out."""
+    find_roots: Callable[[], Awaitable[Mapping[str, Any] | None]] | None = None
+    """Asked for the whole answer to `roots/list` first; None from it means: `roots`."""
     idle_ping: float = 30.0
     """Seconds of silence after which an HTTP server is asked whether it is still there."""
     receiver_tasks: bool = False

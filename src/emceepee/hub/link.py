@@ -7,7 +7,7 @@ as `core/links.py` says. What comes from the server goes to the session through 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Protocol, TypeAlias
@@ -60,6 +60,10 @@ class LinkSink(Protocol):
 
     def on_interrupted(self, link: Link, origin: object) -> None: ...
 
+    async def find_roots(self) -> Mapping[str, Any] | None:
+        """The client's own answer to `roots/list`, if it has one."""
+        ...
+
 
 @dataclass(slots=True)
 class _Attempt:
@@ -91,8 +95,10 @@ class Link:
         find_target: Callable[[ServerConfig], Target],
         question_timeout_ms: int,
         backoff: Backoff,
+        roots: Sequence[str] = (),
         prefers_handshake: bool = False,
     ) -> None:
+        self._roots = roots
         self.config = config
         self._first_choice: EraChoice = "handshake_first" if prefers_handshake and config.era == "auto" else config.era
         self.life = LinkLife(backoff, budget=PROGRAM_RESTARTS if config.is_program else None)
@@ -286,7 +292,13 @@ class Link:
 
     def _options(self) -> ClientOptions:
         # The answer to a question with a task takes as long as to any other, whatever time the server names.
-        return ClientOptions(era=self._era, receiver_tasks=True, min_receiver_task_ttl_ms=self._question_timeout_ms)
+        return ClientOptions(
+            era=self._era,
+            receiver_tasks=True,
+            min_receiver_task_ttl_ms=self._question_timeout_ms,
+            roots=self._roots,
+            find_roots=self._sink.find_roots,
+        )
 
     # What comes from the server
 
