@@ -92,6 +92,7 @@ def test_the_defaults_are_those_of_the_design() -> None:
         "max_notifications": 100,
         "max_logs": 500,
         "data": "",
+        "roots": "",
         "demo": False,
         "log_level": "info",
         "log_format": "json",

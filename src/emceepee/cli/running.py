@@ -17,7 +17,7 @@ from platformdirs import user_data_dir
 from emceepee.cli.watching import watching
 from emceepee.concurrency import task_group
 from emceepee.config import Configuration, ServerConfig, Sources
-from emceepee.errors import EmceepeeError
+from emceepee.errors import EmceepeeError, SettingsError
 from emceepee.front.serving import bind, serve_http
 from emceepee.front.stdio import StdioFront, claimed_stdio
 from emceepee.hub import Hub, Telemetry
@@ -44,8 +44,12 @@ def serve(sources: Sources, configuration: Configuration) -> int:
     return 0
 
 
-def stdio(sources: Sources, configuration: Configuration) -> int:
-    _run(partial(_stdio, sources, configuration))
+def stdio(sources: Sources, configuration: Configuration, *, endpoint: str = "", workspace: str | None = None) -> int:
+    name = endpoint.removeprefix("server/")
+    known = sorted(server.name for server in _servers(configuration))
+    if name != endpoint and name not in known:
+        raise SettingsError("--server", f"there is no server {name}; there are: {', '.join(known) or 'none'}")
+    _run(partial(_stdio, sources, configuration, endpoint, workspace))
     # A thread may still be blocked reading stdin, and would keep the interpreter from ending.
     sys.stderr.flush()
     os._exit(0)
@@ -88,7 +92,7 @@ async def _serve(sources: Sources, configuration: Configuration, listener: socke
         tasks.cancel_scope.cancel()
 
 
-async def _stdio(sources: Sources, configuration: Configuration) -> None:
+async def _stdio(sources: Sources, configuration: Configuration, endpoint: str, workspace: str | None) -> None:
     # Nothing is kept unless that is asked for: two clients may each start one of us.
     hub = _hub(configuration, _store(configuration.settings.data or MEMORY))
     stop = anyio.Event()
@@ -99,7 +103,15 @@ async def _stdio(sources: Sources, configuration: Configuration) -> None:
             async with anyio.create_task_group() as serving:
                 serving.start_soon(_cancel_when, stop, serving)
                 async with watching(hub, sources.read, configuration):
-                    await StdioFront(hub, stdin, stdout, max_line_bytes=configuration.settings.max_body_bytes).run()
+                    front = StdioFront(
+                        hub,
+                        stdin,
+                        stdout,
+                        endpoint=endpoint,
+                        workspace=workspace,
+                        max_line_bytes=configuration.settings.max_body_bytes,
+                    )
+                    await front.run()
                 serving.cancel_scope.cancel()
             hub.close()
             await _closed(hub)
@@ -110,14 +122,18 @@ def _store(data: str) -> Store:
     return MemoryStore() if data == MEMORY else SqliteStore(Path(data).expanduser())
 
 
-def _hub(
-    configuration: Configuration, store: Store, telemetry: Telemetry | None = None, *, restore_programs: bool = True
-) -> Hub:
+def _servers(configuration: Configuration) -> list[ServerConfig]:
     servers = list(configuration.servers)
     if configuration.settings.demo and not any(server.name == DEMO.name for server in servers):
         servers.append(DEMO)
+    return servers
+
+
+def _hub(
+    configuration: Configuration, store: Store, telemetry: Telemetry | None = None, *, restore_programs: bool = True
+) -> Hub:
     return Hub(
-        servers,
+        _servers(configuration),
         settings=configuration.settings.hub,
         store=store,
         telemetry=telemetry,

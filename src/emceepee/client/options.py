@@ -53,7 +53,11 @@ class ClientOptions:
     """How long such a task lives if the server names no time."""
     min_receiver_task_ttl_ms: int = 0
     """How long it lives at least, whatever the server names."""
+    leaves_session: Callable[[], bool] = lambda: False
+    """Asked when we close a connection: whether its session is to live on at the server, for `Http(session=...)`."""
     extra_capabilities: Mapping[str, Any] = field(default_factory=dict)
+    capabilities: Mapping[str, Any] | None = None
+    """Declared instead of what follows from the rest: for whoever stands for somebody else."""
 
     def receiver_ttl_ms(self, wished: object) -> int:
         default = self.receiver_task_ttl_ms
@@ -64,6 +68,8 @@ class ClientOptions:
         return max(ttl_ms, self.min_receiver_task_ttl_ms)
 
     def identity(self) -> Identity:
+        if self.capabilities is not None:
+            return Identity({"name": self.name, "version": self.version}, dict(self.capabilities))
         capabilities: dict[str, Any] = {}
         if self.elicitation:
             capabilities["elicitation"] = {"form": {}, "url": {}}

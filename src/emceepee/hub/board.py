@@ -61,8 +61,6 @@ class Reader:
 class _Posted:
     question: Question
     desk: Desk
-    home: Reader
-    """Where it came from, and where it is shown anyway."""
     answerer: Reader | None = None
 
 
@@ -77,11 +75,11 @@ class Board:
     def __len__(self) -> int:
         return len(self._posted)
 
-    def join(self, reader: Reader) -> Callable[[], None]:
-        """Be told from now on, and of what is posted already; the returned function ends it."""
+    def join(self, reader: Reader, *, is_new: bool = True) -> Callable[[], None]:
+        """Be told from now on, and if it `is_new` of what is posted already; the returned function ends it."""
         self._readers[reader] = None
         for posted in self._posted.values():
-            if posted.home is not reader:
+            if is_new:
                 _tell_of(posted.question, reader)
 
         def leave() -> None:
@@ -89,15 +87,15 @@ class Board:
 
         return leave
 
-    def post(self, question: Question, desk: Desk, home: Reader) -> None:
-        """Put a question up; once more changes nothing."""
+    def post(self, question: Question, desk: Desk, *, is_new: bool = True) -> None:
+        """Put a question up; one that is not new was told before a restart. Once more changes nothing."""
         if question.request_id in self._posted:
             return
         # Its task is another session's, and no business of the readers.
         shown = replace(question, task_id=None)
-        self._posted[question.request_id] = _Posted(shown, desk, home)
+        self._posted[question.request_id] = _Posted(shown, desk)
         for reader in self._readers:
-            if reader is not home:
+            if is_new:
                 _tell_of(shown, reader)
 
     def settled(self, request_id: str, state: QuestionState, reason: str | None) -> None:
@@ -112,17 +110,15 @@ class Board:
             event = _EXPIRED_EVENT[posted.question.kind]
         data = {"request_id": request_id, "reason": reason or "it was answered elsewhere"}
         for reader in self._readers:
-            if reader not in (posted.home, posted.answerer):
+            if reader is not posted.answerer:
                 reader.tell(event, posted.question.server, data)
 
-    def pending(self, reader: Reader, kind: QuestionKind | None = None, *, server: str | None = None) -> list[Question]:
-        """What `reader` can answer beside its own, oldest first."""
+    def pending(self, kind: QuestionKind | None = None, *, server: str | None = None) -> list[Question]:
+        """What is posted, oldest first."""
         return [
             posted.question
             for posted in self._posted.values()
-            if posted.home is not reader
-            and (kind is None or posted.question.kind == kind)
-            and (server is None or posted.question.server == server)
+            if (kind is None or posted.question.kind == kind) and (server is None or posted.question.server == server)
         ]
 
     def knows(self, request_id: str) -> bool:

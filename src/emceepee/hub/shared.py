@@ -26,6 +26,8 @@ class Shared:
     telemetry: Telemetry
     store: Store
     boards: Boards = field(default_factory=Boards)
+    someone_answers: Callable[[str], bool] = lambda _principal: False
+    """Whether a principal has a client that answers questions with the tools, whoever was asked."""
 
     def marked_target(self, config: ServerConfig) -> Target:
         """The server, with a mark on its program by which the next hub finds it if we are killed."""
