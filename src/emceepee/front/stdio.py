@@ -102,7 +102,7 @@ class StdioFront:
                 raise PeerError(INVALID_REQUEST, f"The message is longer than {self._max_line_bytes} bytes")
             message = parse(line)
         except PeerError as error:
-            await self._outbox.send(error_message(None, error))
+            await self._send(error_message(None, error))
             return
         if isinstance(message, Request):
             await self._take_request(message, requests)
@@ -125,11 +125,11 @@ class StdioFront:
                 served = self._register(request, client.facts, client.asking)
                 requests.start_soon(self._serve, served, partial(client.respond, request, served))
             elif request.method == "ping":
-                await self._outbox.send(result_message(request.id, {}))
+                await self._send(result_message(request.id, {}))
             else:
                 raise PeerError(INVALID_REQUEST, "initialize comes first")
         except PeerError as error:
-            await self._outbox.send(error_message(request.id, error))
+            await self._send(error_message(request.id, error))
 
     async def _initialize(self, request: Request) -> None:
         if self._client is not None:
@@ -146,7 +146,7 @@ class StdioFront:
         self._client.standalone = self._post
         # A client at the other end of a pipe is there, however long it says nothing.
         self._in_use.enter_context(self._client.session.in_use())
-        await self._outbox.send(result_message(request.id, result))
+        await self._send(result_message(request.id, result))
 
     def _serve_modern(self, request: Request, requests: anyio.abc.TaskGroup) -> None:
         facts = client_of(request)
@@ -177,15 +177,22 @@ class StdioFront:
             tasks.cancel_scope.cancel()
         del self._served[served.request_id]
         # A request that its client cancelled is not answered.
-        if message is not None and served.hang_up is None:
-            await self._outbox.send(message)
-            served.on_sent()
+        is_out = message is not None and served.hang_up is None and await self._send(message)
+        (served.on_sent if is_out else served.on_unsent)()
 
     async def _fill_silence(self, served: ServedRequest) -> None:
         while served.wants_progress:
             with self._hub.clock.move_on_after(self._keepalive):
                 await anyio.sleep_forever()
             served.heartbeat()
+
+    async def _send(self, message: JsonObject) -> bool:
+        """Whether there is anybody to read it."""
+        try:
+            await self._outbox.send(message)
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            return False
+        return True
 
     def _post(self, message: JsonObject) -> None:
         try:
@@ -194,15 +201,21 @@ class StdioFront:
             return  # For a client that does not read.
 
     async def _read_line(self) -> bytes:
-        return await _in_thread(partial(self._stdin.readline, self._max_line_bytes + 1))
+        """The next line; of one that is too long only the beginning, and nothing at the end."""
+        limit = self._max_line_bytes + 1
+        line = rest = await _in_thread(partial(self._stdin.readline, limit))
+        while len(rest) == limit and not rest.endswith(b"\n"):
+            rest = await _in_thread(partial(self._stdin.readline, limit))
+        return line
 
     async def _write(self) -> None:
-        async for message in self._outbox_reader:
-            line = json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
-            try:
-                await _in_thread(partial(self._write_line, line))
-            except OSError:
-                return
+        with self._outbox_reader:
+            async for message in self._outbox_reader:
+                line = json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+                try:
+                    await _in_thread(partial(self._write_line, line))
+                except OSError:
+                    return
 
     def _write_line(self, line: bytes) -> int:
         written = self._stdout.write(line)
