@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
@@ -55,7 +56,9 @@ class Asking:
     def __init__(self, session: Session, client: ClientFacts) -> None:
         self.client = client
         self._session = session
-        self._numbers = count(1)
+        # Not only a number: the client may answer something that was asked before a restart.
+        name = secrets.token_hex(4)
+        self._ids = (f"emceepee-{name}-{number}" for number in count(1))
         self._open: dict[str, str] = {}
         self._requests: dict[str, _Waiting] = {}
 
@@ -65,7 +68,7 @@ class Asking:
         Raises:
             PeerError: it answered with an error.
         """
-        number = f"emceepee-{next(self._numbers)}"
+        number = next(self._ids)
         waiting = self._requests[number] = _Waiting()
         try:
             post({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
@@ -77,7 +80,7 @@ class Asking:
         return result
 
     def ask(self, question: Question, post: Post) -> None:
-        number = f"emceepee-{next(self._numbers)}"
+        number = next(self._ids)
         self._open[number] = question.request_id
         params = dict(question.params)
         params.pop("task", None)
@@ -195,7 +198,11 @@ class ServedRequest(Attendant):
 def cancelled(served: Mapping[str | int, ServedRequest], params: Mapping[str, Any]) -> None:
     """`notifications/cancelled`; one for a request that was answered already, or never was one, is ignored."""
     request_id = params.get("requestId")
-    if isinstance(request_id, str | int) and (request := served.get(request_id)) is not None:
+    if (
+        isinstance(request_id, str | int)
+        and not isinstance(request_id, bool)
+        and (request := served.get(request_id)) is not None
+    ):
         request.end(hang_up_of(params.get("reason")))
 
 
