@@ -111,7 +111,8 @@ class CallRunner:
             started=self._clock.monotonic(),
             news=self,
         )
-        call.attendant = attendant or call.attendant
+        if attendant is not None:
+            call.attendant = call.caller = attendant
         self._live[call.number] = call
         if timeout_ms is not None:
             self._state.deadlines.set(call.timer, call.started + timeout_ms / 1000)

@@ -17,12 +17,13 @@ from emceepee.core.buffers import LogSource
 from emceepee.core.events import Event
 from emceepee.core.idling import Idleness
 from emceepee.core.links import ReconnectKind, Retry
-from emceepee.core.questions import SURVIVING_ARRIVALS
+from emceepee.core.questions import SURVIVING_ARRIVALS, Question, QuestionKind
 from emceepee.core.reconcile import ServerAnswer, decide_on_loss, reconcile
 from emceepee.core.state import SessionState
 from emceepee.core.tasks import Task
 from emceepee.core.timers import Timer
 from emceepee.errors import HubStopping, PeerError, ServerDisconnected, SessionClosed, ToolError, WireError
+from emceepee.hub.board import Desk, Reader
 from emceepee.hub.call import Call
 from emceepee.hub.calls import CallRunner
 from emceepee.hub.journal import SessionMemories, StoreJournal
@@ -80,6 +81,8 @@ class Session:
             journal=self._journal,
             on_warning=self._on_event_warning,
         )
+        self._board = shared.boards.of(self.origin.principal)
+        self._reader = Reader(self.state.events.append)
         self.links: dict[str, Link] = {}
         self.closed = anyio.Event()
         self._closing = anyio.Event()
@@ -125,7 +128,16 @@ class Session:
                     on_native=self._on_call_native,
                     on_ended=self._on_call_ended,
                 )
-                self.questions = QuestionDesk(self.state, self.calls, self.clock, self._shared.telemetry)
+                self.questions = QuestionDesk(
+                    self.state,
+                    self.calls,
+                    self.clock,
+                    self._shared.telemetry,
+                    board=self._board,
+                    has_tools=self.origin.is_for_tools,
+                )
+                if self.origin.is_for_tools:
+                    self.on_closed(self._board.join(self._reader, is_new=self._memories is None))
                 self._recollection = Recollection(
                     self.state, self.calls, self.questions, self._journal, self.durable, self._known_link
                 )
@@ -179,6 +191,26 @@ class Session:
     @property
     def is_closing(self) -> bool:
         return self._closing.is_set()
+
+    # Questions
+
+    def open_questions(self, kind: QuestionKind | None = None, *, server: str | None = None) -> list[Question]:
+        """What its client can answer with the tools: its own questions, and those posted for its principal."""
+        own = self.state.questions.pending(kind, server=server)
+        return [*own, *self._board.pending(kind, server=server)] if self.origin.is_for_tools else own
+
+    @contextmanager
+    def desk_for(self, request_id: str, kind: QuestionKind) -> Iterator[Desk]:
+        """Where the answer to one of the open questions goes.
+
+        Raises:
+            RequestNotFound: it is not open, or not any more.
+        """
+        if self.origin.is_for_tools and self._board.knows(request_id):
+            with self._board.answering(request_id, kind, self._reader) as desk:
+                yield desk
+        else:
+            yield self.questions
 
     # Servers
 
