@@ -10,7 +10,7 @@ from emceepee.config import ServerConfig
 from emceepee.core.events import Event
 from emceepee.core.journal import Journal
 from emceepee.core.tasks import Task
-from emceepee.hub.origin import Origin
+from emceepee.hub.origin import LOCAL, Origin
 from emceepee.store import Key, Store
 
 __all__ = [
@@ -27,7 +27,7 @@ __all__ = [
 JsonObject: TypeAlias = dict[str, Any]
 
 NOBODY = ""
-"""The owner of what belongs to no session."""
+"""The owner of what belongs to no session, and of the local user's servers; those of others have their principal."""
 
 
 class StoreJournal(Journal):
@@ -78,7 +78,8 @@ class SessionMemories:
 
 @dataclass(slots=True)
 class Memories:
-    servers: list[ServerConfig] = field(default_factory=list)
+    servers: list[tuple[ServerConfig, str]] = field(default_factory=list)
+    """Those that clients added, each with the principal whose it is."""
     sessions: dict[str, SessionMemories] = field(default_factory=dict)
     secrets: dict[str, str] = field(default_factory=dict)
 
@@ -87,16 +88,20 @@ def save_session(store: Store, session_id: str, created_at: float, origin: Origi
     store.put(Key("session", session_id, session_id), {"created_at": created_at, "origin": origin.as_json()})
 
 
-def save_server(store: Store, config: ServerConfig) -> None:
-    store.put(Key("server", NOBODY, config.name), config.model_dump(mode="json"))
+def save_server(store: Store, config: ServerConfig, principal: str) -> None:
+    store.put(_server_key(config.name, principal), config.model_dump(mode="json"))
 
 
 def save_secret(store: Store, name: str, value: str) -> None:
     store.put(Key("secret", NOBODY, name), {"value": value})
 
 
-def forget_server(store: Store, name: str) -> None:
-    store.delete(Key("server", NOBODY, name))
+def forget_server(store: Store, name: str, principal: str) -> None:
+    store.delete(_server_key(name, principal))
+
+
+def _server_key(name: str, principal: str) -> Key:
+    return Key("server", NOBODY if principal == LOCAL else principal, name)
 
 
 def recall(records: Mapping[Key, JsonObject]) -> Memories:
@@ -106,7 +111,7 @@ def recall(records: Mapping[Key, JsonObject]) -> Memories:
         if key.kind == "session":
             memories.sessions[key.owner] = SessionMemories(Origin(**value.get("origin", {})))
         elif key.kind == "server":
-            memories.servers.append(ServerConfig.model_validate(value))
+            memories.servers.append((ServerConfig.model_validate(value), key.owner or LOCAL))
         elif key.kind == "secret":
             memories.secrets[key.id] = value["value"]
     for key, value in sorted(records.items()):
