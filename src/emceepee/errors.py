@@ -6,6 +6,7 @@
     ├── WireError
     │   ├── ConnectFailed        no connection could be made
     │   ├── ConnectionLost       a connection that was there is gone
+    │   ├── SessionGone          a server does not know the session that was to be taken up again
     │   ├── RequestTimedOut      the peer did not answer in time
     │   └── PeerError            the peer answered with a JSON-RPC error
     ├── ImpossibleTransition     a state machine was asked for a step that it does not have
@@ -42,6 +43,7 @@ __all__ = [
     "ServerNotFound",
     "ServerTimedOut",
     "SessionClosed",
+    "SessionGone",
     "SettingsError",
     "TaskCancelled",
     "TaskExpired",
@@ -90,6 +92,14 @@ class ConnectionLost(WireError):
         self.reason = reason
         self.was_taken = was_taken
         super().__init__(reason)
+
+
+class SessionGone(WireError):
+    """The server behind `target` does not know the session that was to be taken up again."""
+
+    def __init__(self, target: str) -> None:
+        self.target = target
+        super().__init__(f"{target} does not know our session any more")
 
 
 class RequestTimedOut(WireError):

@@ -63,6 +63,7 @@ class JumpingClock(FakeClock):
 class GatedWork:
     """Work at a server that ends in the very moment in which its gate is opened."""
 
+    method = "tools/call"
     tool = "work"
     args: Mapping[str, Any] = {}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -90,7 +90,7 @@ async def bob(url: str) -> AsyncIterator[HttpClient]:
             yield client
 
 
-def posted(url: str, message: JsonObject = OPEN, **headers: str) -> httpx2.Response:
+def posted(url: str, message: Mapping[str, Any] = OPEN, /, **headers: str) -> httpx2.Response:
     return httpx2.post(url, json=message, headers={"accept": ACCEPT, **headers}, timeout=LIMIT_S)
 
 
@@ -148,7 +148,7 @@ class ModernClient:
     ],
 )
 def test_without_a_good_token_nobody_is_served(url: str, authorization: str | None, challenge: str) -> None:
-    given = {} if authorization is None else {"authorization": authorization}
+    given: dict[str, str] = {} if authorization is None else {"authorization": authorization}
     for endpoint in (url, f"{url}/all", f"{url}/server/demo", f"{url}/server/nobody"):
         refused = posted(endpoint, **given)
         assert (refused.status_code, refused.headers["www-authenticate"]) == (401, challenge)

@@ -17,7 +17,7 @@ from platformdirs import user_data_dir
 from emceepee.cli.watching import watching
 from emceepee.concurrency import task_group
 from emceepee.config import Configuration, ServerConfig, Sources
-from emceepee.errors import EmceepeeError
+from emceepee.errors import EmceepeeError, SettingsError
 from emceepee.front.gate import Gate
 from emceepee.front.gates import gate_for
 from emceepee.front.serving import bind, serve_http
@@ -48,8 +48,12 @@ def serve(sources: Sources, configuration: Configuration) -> int:
     return 0
 
 
-def stdio(sources: Sources, configuration: Configuration) -> int:
-    _run(partial(_stdio, sources, configuration))
+def stdio(sources: Sources, configuration: Configuration, *, endpoint: str = "", workspace: str | None = None) -> int:
+    name = endpoint.removeprefix("server/")
+    known = sorted(server.name for server in _servers(configuration))
+    if name != endpoint and name not in known:
+        raise SettingsError("--server", f"there is no server {name}; there are: {', '.join(known) or 'none'}")
+    _run(partial(_stdio, sources, configuration, endpoint, workspace))
     # A thread may still be blocked reading stdin, and would keep the interpreter from ending.
     sys.stderr.flush()
     os._exit(0)
@@ -100,7 +104,7 @@ async def _serve(sources: Sources, configuration: Configuration, listener: socke
         tasks.cancel_scope.cancel()
 
 
-async def _stdio(sources: Sources, configuration: Configuration) -> None:
+async def _stdio(sources: Sources, configuration: Configuration, endpoint: str, workspace: str | None) -> None:
     # Nothing is kept unless that is asked for: two clients may each start one of us.
     hub = _hub(configuration, _store(configuration.settings.data or MEMORY))
     stop = anyio.Event()
@@ -111,7 +115,15 @@ async def _stdio(sources: Sources, configuration: Configuration) -> None:
             async with anyio.create_task_group() as serving:
                 serving.start_soon(_cancel_when, stop, serving)
                 async with watching(hub, sources.read, configuration):
-                    await StdioFront(hub, stdin, stdout, max_line_bytes=configuration.settings.max_body_bytes).run()
+                    front = StdioFront(
+                        hub,
+                        stdin,
+                        stdout,
+                        endpoint=endpoint,
+                        workspace=workspace,
+                        max_line_bytes=configuration.settings.max_body_bytes,
+                    )
+                    await front.run()
                 serving.cancel_scope.cancel()
             hub.close()
             await _closed(hub)
@@ -122,6 +134,13 @@ def _store(data: str) -> Store:
     return MemoryStore() if data == MEMORY else SqliteStore(Path(data).expanduser())
 
 
+def _servers(configuration: Configuration) -> list[ServerConfig]:
+    servers = list(configuration.servers)
+    if configuration.settings.demo and not any(server.name == DEMO.name for server in servers):
+        servers.append(DEMO)
+    return servers
+
+
 def _hub(
     configuration: Configuration,
     store: Store,
@@ -130,11 +149,8 @@ def _hub(
     restore_programs: bool = True,
     has_local_user: bool = True,
 ) -> Hub:
-    servers = list(configuration.servers)
-    if configuration.settings.demo and not any(server.name == DEMO.name for server in servers):
-        servers.append(DEMO)
     return Hub(
-        servers,
+        _servers(configuration),
         settings=configuration.settings.hub,
         store=store,
         telemetry=telemetry,

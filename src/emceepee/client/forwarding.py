@@ -61,7 +61,14 @@ class Forwarder:
                 passes_questions=passes_questions,
             )
         request = InteractiveRequest(
-            self._peer, self._inbound, method, outgoing, origin, era=era, passes_questions=passes_questions
+            self._peer,
+            self._inbound,
+            method,
+            outgoing,
+            origin,
+            era=era,
+            resumption=resumption,
+            passes_questions=passes_questions,
         )
         return await request.run(on_progress=on_progress, headers=headers)
 

@@ -20,8 +20,7 @@ from emceepee.client.questions import KIND_OF_METHOD, Question
 from emceepee.client.receiver import METHODS as RECEIVER_METHODS
 from emceepee.client.receiver import RELATED_TASK_META_KEY, ReceiverTasks
 from emceepee.client.watch import TaskWatch
-from emceepee.core.questions import Arrival, Belonging, QuestionKind, belonging
-from emceepee.core.reconcile import SURVIVING_ARRIVALS
+from emceepee.core.questions import SURVIVING_ARRIVALS, Arrival, Belonging, QuestionKind, belonging
 from emceepee.errors import PeerError
 from emceepee.wire.peer import OnProgress
 from emceepee.wire.transport import ChannelState, RequestId
@@ -133,12 +132,18 @@ class Inbound:
     # Questions
 
     def ask(
-        self, kind: QuestionKind, params: Mapping[str, Any], *, arrival: Arrival, belongs_to: Belonging[Any]
+        self,
+        kind: QuestionKind,
+        params: Mapping[str, Any],
+        *,
+        arrival: Arrival,
+        belongs_to: Belonging[Any],
+        input_key: str | None = None,
     ) -> Question:
         """Put a question to whoever answers for this connection."""
         if len(self._open) >= MAX_OPEN_QUESTIONS:
             raise PeerError(-32000, f"{MAX_OPEN_QUESTIONS} questions are open already")
-        question = Question(kind, params, arrival=arrival, belongs_to=belongs_to)
+        question = Question(kind, params, arrival=arrival, belongs_to=belongs_to, input_key=input_key)
         self._open.add(question)
         question.on_settled(lambda _how, _reason: self._open.discard(question))
         self.events.emit(QuestionArrived(question))

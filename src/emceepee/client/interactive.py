@@ -13,7 +13,7 @@ import anyio
 
 from emceepee.client.inbound import Inbound
 from emceepee.client.questions import KIND_OF_METHOD
-from emceepee.client.resumption import Resumption
+from emceepee.client.resumption import InputRound, OpenInput, Resumption
 from emceepee.core.questions import Belonging
 from emceepee.errors import ConnectionLost, PeerError, RequestTimedOut
 from emceepee.wire.era import Era
@@ -71,11 +71,7 @@ class InteractiveRequest:
 
     async def _rounds(self, on_progress: OnProgress | None, headers: Mapping[str, str] | None) -> JsonObject:
         for _ in range(MAX_ROUNDS):
-            # Looked at before anything is sent: until then the answers can still go another way.
-            if self._peer.is_over:
-                raise ConnectionLost(self._peer.lost_reason)
-            params = {**self._params, **(self._resumption.retry or {})}
-            self._resumption.retry = None
+            params = {**self._params, **await self._answers_to_send()}
             self.request_id = self._peer.new_request_id()
             with self._inbound.in_flight(self.request_id, self._origin):
                 result = await self._peer.request(
@@ -88,44 +84,67 @@ class InteractiveRequest:
                 )
             if result.get("resultType") != "input_required" or self._passes_questions:
                 return result
-            self._resumption.retry = await self._answers(result)
+            self._resumption.round = InputRound.of(result)
         raise PeerError(-32603, f"the server asked for input {MAX_ROUNDS} times and is still not done")
 
-    async def _answers(self, result: Mapping[str, Any]) -> JsonObject:
-        """What the retry carries beside the original parameters."""
-        requests = result.get("inputRequests") or {}
-        if not isinstance(requests, Mapping):
-            raise PeerError(-32603, "the server sent inputRequests that are not an object")
-        if not requests:
+    async def _answers_to_send(self) -> JsonObject:
+        """What goes out beside the original parameters: the answers to what the server asked last, if it asked.
+
+        Raises:
+            ConnectionLost: nothing can be sent any more; the answers are still there, and can go another way.
+        """
+        if (asked := self._resumption.round) is None:
+            self._require_open()
+            return {}
+        answers = await self._answers(asked)
+        self._require_open()
+        await self._resumption.before_retry()
+        try:
+            self._require_open()
+        except ConnectionLost:
+            self._resumption.changed()
+            raise
+        self._resumption.round = None
+        return {**({"inputResponses": answers} if answers else {}), **asked.state}
+
+    def _require_open(self) -> None:
+        if self._peer.is_over:
+            raise ConnectionLost(self._peer.lost_reason)
+
+    async def _answers(self, asked: InputRound) -> JsonObject:
+        if not asked.inputs:
             with self._peer.clock.move_on_after(EMPTY_ROUND_DELAY):
                 await anyio.sleep_forever()
         answers: JsonObject = {}
         async with anyio.create_task_group() as tasks:
-            for key, request in requests.items():
-                tasks.start_soon(self._answer_into, answers, key, request)
+            for key, entry in asked.inputs.items():
+                tasks.start_soon(self._answer_into, answers, key, entry)
         failed = [answer for answer in answers.values() if isinstance(answer, PeerError)]
         if failed:
             raise failed[0]
-        retry: JsonObject = {"inputResponses": answers} if answers else {}
-        if "requestState" in result:
-            retry["requestState"] = result["requestState"]
-        return retry
+        return answers
 
-    async def _answer_into(self, answers: JsonObject, key: str, request: Any) -> None:
+    async def _answer_into(self, answers: JsonObject, key: str, entry: OpenInput) -> None:
         try:
-            answers[key] = await self._answer(request)
+            answers[key] = await self._answer(key, entry)
         except PeerError as error:
             answers[key] = error
 
-    async def _answer(self, request: Any) -> JsonObject:
-        method = request.get("method") if isinstance(request, Mapping) else None
-        params = (request.get("params") or {}) if isinstance(request, Mapping) else {}
+    async def _answer(self, key: str, entry: OpenInput) -> JsonObject:
+        if (answer := entry.answer) is not None:
+            return answer
+        method = entry.method
         if method == "roots/list":
             return await self._inbound.list_roots()
         kind = KIND_OF_METHOD.get(str(method))
         if kind is None:
             raise PeerError(-32603, f"the server asked for input with {method!r}, which we do not know")
-        question = self._inbound.ask(
-            kind, params, arrival="input_required", belongs_to=Belonging(self._origin, "exact")
+        # Asked before a restart, it is still the same question.
+        entry.question = entry.question or self._inbound.ask(
+            kind,
+            entry.params,
+            arrival="input_required",
+            belongs_to=Belonging(self._origin, "exact"),
+            input_key=key,
         )
-        return await self._inbound.wait_for_answer(question)
+        return await self._inbound.wait_for_answer(entry.question)

@@ -101,6 +101,8 @@ class EventLog:
         self._count = 0
         self._delivered = 0
         self._lost = 0
+        self._lost_kept = 0
+        """How many lost events the journal knows of: those that nobody has been told of for certain."""
         self._warned = False
         self._waiters: dict[object, Callable[[Event], None]] = {}
 
@@ -153,8 +155,9 @@ class EventLog:
         events = self._newest(self._count - number)
         return self._deliver(events)
 
-    def restore(self, events: Iterable[Event]) -> None:
-        """Put back what was undelivered before a restart."""
+    def restore(self, events: Iterable[Event], lost: int = 0) -> None:
+        """Put back what was undelivered before a restart, and how many events were lost by then."""
+        self._lost = self._lost_kept = lost
         for event in events:
             self._count += 1
             self._kept.append(event)
@@ -177,6 +180,7 @@ class EventLog:
         """The response with these events is out: after a restart they need not be told again."""
         for event in delivery.events:
             self._journal.forget_event(event.id)
+        self._keep_lost(-delivery.lost)
 
     def has_after(self, event_id: str) -> bool:
         """Whether `read_after` would have anything to tell."""
@@ -205,8 +209,14 @@ class EventLog:
             del self._number_of[evicted.id]
         self._journal.forget_events(evicted.id)
         self._lost += undelivered
+        self._keep_lost(undelivered)
         self._warned = False
         self._on_warning("event_store_eviction", {"evicted_count": count, "undelivered": undelivered})
+
+    def _keep_lost(self, change: int) -> None:
+        if change:
+            self._lost_kept += change
+            self._journal.save_events_lost(self._lost_kept)
 
     def _warn_when_nearly_full(self) -> None:
         if not self._warned and len(self._kept) >= self._limit * WARNING_SHARE:

@@ -9,14 +9,17 @@ from typing import Any, TypeAlias
 from emceepee.config import ServerConfig
 from emceepee.core.events import Event
 from emceepee.core.journal import Journal
+from emceepee.core.questions import Question
 from emceepee.core.tasks import Task
 from emceepee.hub.origin import LOCAL, Origin
+from emceepee.hub.server_sessions import KeptSession, ServerSessions
 from emceepee.store import Key, Store
 
 __all__ = [
     "Memories",
     "SessionMemories",
     "StoreJournal",
+    "WaitingCall",
     "forget_server",
     "recall",
     "save_secret",
@@ -30,13 +33,23 @@ NOBODY = ""
 """The owner of what belongs to no session, and of the local user's servers; those of others have their principal."""
 
 
+@dataclass(frozen=True, slots=True)
+class WaitingCall:
+    """A call that waits for answers, beside what its task says of it."""
+
+    method: str
+    resumption: JsonObject
+
+
 class StoreJournal(Journal):
     """Writes a session down; after `stop` it writes no more, so that a hub that ends changes nothing that is kept."""
 
-    def __init__(self, store: Store, session_id: str) -> None:
+    def __init__(self, store: Store, session_id: str, origin: Origin) -> None:
         self._store = store
         self._session_id = session_id
+        self._origin = origin
         self._is_stopped = False
+        self.server_sessions = ServerSessions(self._save_server_session)
 
     def stop(self) -> None:
         self._is_stopped = True
@@ -44,15 +57,38 @@ class StoreJournal(Journal):
     def erase(self) -> None:
         """The session is over."""
         self.stop()
+        self.server_sessions.clear()
         self._store.delete_owner(self._session_id)
+
+    def save_activity(self, active_at: float) -> None:
+        """When the session was in use last."""
+        if not self._is_stopped:
+            save_session(self._store, self._session_id, active_at, self._origin)
 
     def save_task(self, task: Task) -> None:
         if not self._is_stopped:
             self._store.put(Key("task", self._session_id, task.task_id), asdict(task))
+            self.server_sessions.on_task(task)
 
     def forget_task(self, task_id: str) -> None:
         if not self._is_stopped:
             self._store.delete(Key("task", self._session_id, task_id))
+
+    def save_question(self, question: Question) -> None:
+        if not self._is_stopped:
+            self._store.put(Key("question", self._session_id, question.request_id), asdict(question))
+
+    def forget_question(self, request_id: str) -> None:
+        if not self._is_stopped:
+            self._store.delete(Key("question", self._session_id, request_id))
+
+    def save_waiting_call(self, task_id: str, call: WaitingCall) -> None:
+        if not self._is_stopped:
+            self._store.put(Key("waiting_call", self._session_id, task_id), asdict(call))
+
+    def forget_waiting_call(self, task_id: str) -> None:
+        if not self._is_stopped:
+            self._store.delete(Key("waiting_call", self._session_id, task_id))
 
     def save_event(self, event: Event) -> None:
         if not self._is_stopped:
@@ -66,14 +102,38 @@ class StoreJournal(Journal):
         if not self._is_stopped:
             self._store.delete_up_to(Key("event", self._session_id, last_event_id))
 
+    def save_events_lost(self, count: int) -> None:
+        key = Key("events_lost", self._session_id, self._session_id)
+        if self._is_stopped:
+            return
+        if count:
+            self._store.put(key, {"count": count})
+        else:
+            self._store.delete(key)
+
+    def _save_server_session(self, server: str, kept: KeptSession | None) -> None:
+        key = Key("server_session", self._session_id, server)
+        if self._is_stopped:
+            return
+        if kept is None:
+            self._store.delete(key)
+        else:
+            self._store.put(key, kept.as_json())
+
 
 @dataclass(slots=True)
 class SessionMemories:
     """What is left of a session from before a restart."""
 
+    last_active_at: float
     origin: Origin = field(default_factory=Origin)
     tasks: list[Task] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
+    events_lost: int = 0
+    questions: list[Question] = field(default_factory=list)
+    waiting_calls: dict[str, WaitingCall] = field(default_factory=dict)
+    """By task."""
+    server_sessions: dict[str, KeptSession] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -84,8 +144,8 @@ class Memories:
     secrets: dict[str, str] = field(default_factory=dict)
 
 
-def save_session(store: Store, session_id: str, created_at: float, origin: Origin) -> None:
-    store.put(Key("session", session_id, session_id), {"created_at": created_at, "origin": origin.as_json()})
+def save_session(store: Store, session_id: str, active_at: float, origin: Origin) -> None:
+    store.put(Key("session", session_id, session_id), {"last_active_at": active_at, "origin": origin.as_json()})
 
 
 def save_server(store: Store, config: ServerConfig, principal: str) -> None:
@@ -109,7 +169,8 @@ def recall(records: Mapping[Key, JsonObject]) -> Memories:
     memories = Memories()
     for key, value in records.items():
         if key.kind == "session":
-            memories.sessions[key.owner] = SessionMemories(Origin(**value.get("origin", {})))
+            origin = Origin(**value.get("origin", {}))
+            memories.sessions[key.owner] = SessionMemories(value["last_active_at"], origin)
         elif key.kind == "server":
             memories.servers.append((ServerConfig.model_validate(value), key.owner or LOCAL))
         elif key.kind == "secret":
@@ -121,4 +182,12 @@ def recall(records: Mapping[Key, JsonObject]) -> Memories:
             session.tasks.append(Task(**value))
         elif key.kind == "event":
             session.events.append(Event(**value))
+        elif key.kind == "events_lost":
+            session.events_lost = value["count"]
+        elif key.kind == "question":
+            session.questions.append(Question(**value))
+        elif key.kind == "waiting_call":
+            session.waiting_calls[key.id] = WaitingCall(**value)
+        elif key.kind == "server_session":
+            session.server_sessions[key.id] = KeptSession.from_json(value)
     return memories

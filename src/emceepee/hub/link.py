@@ -23,6 +23,7 @@ from emceepee.core.backoff import Backoff
 from emceepee.core.buffers import LogSource
 from emceepee.core.links import LinkIdentity, LinkLife, LinkStatus, ReconnectKind, Retry
 from emceepee.errors import ServerDisconnected, ToolNotFound, WireError
+from emceepee.hub.server_sessions import ServerSessions
 
 __all__ = ["Link", "LinkSink", "LinkStatus", "target_of"]
 
@@ -97,6 +98,7 @@ class Link:
         tasks: anyio.abc.TaskGroup,
         *,
         find_target: Callable[[ServerConfig], Target],
+        sessions: ServerSessions,
         question_timeout_ms: int,
         backoff: Backoff,
         roots: Sequence[str] = (),
@@ -114,6 +116,8 @@ class Link:
         self._clock = clock
         self._tasks = tasks
         self._find_target = find_target
+        self._sessions = sessions
+        self._wants_new_session = False
         self._question_timeout_ms = question_timeout_ms
         self._attempt: _Attempt | None = None
         self._hurry = anyio.Event()
@@ -178,6 +182,7 @@ class Link:
     def reconnect(self) -> None:
         """Have a new connection made now, whatever became of the old one."""
         self.life.forgive()
+        self._wants_new_session = True
         if self._attempt is not None and (server := self._attempt.usable) is not None:
             self._attempt.is_retired = True
             server.hang_up("a new connection was asked for")
@@ -224,8 +229,7 @@ class Link:
     async def _connection(self, attempt: _Attempt) -> str:
         """One connection from its beginning to its end; says why it ended."""
         try:
-            target = self._find_target(self.config)
-            async with connect(target, options=self._options(), sink=self, clock=self._clock) as server:
+            async with connect(self._target(), options=self._options(), sink=self, clock=self._clock) as server:
                 tools_before = self.tools
                 await self.refresh_tools(server)
                 for uri in tuple(self.subscriptions):
@@ -239,6 +243,12 @@ class Link:
             log.exception("link_failed", server=self.name)
             return f"{type(error).__name__} in the hub"
 
+    def _target(self) -> Target:
+        """The server, with the session that native tasks of ours live in."""
+        target = self._find_target(self.config)
+        session = None if self._wants_new_session else self._sessions.to_take_up(self.config)
+        return replace(target, session=session) if isinstance(target, Http) else target
+
     def _opened(self, attempt: _Attempt, server: ServerConnection, tools_before: dict[str, JsonObject]) -> None:
         info = server.server_info
         identity = LinkIdentity(
@@ -249,6 +259,8 @@ class Link:
         kind = self.life.connected(identity, self._clock.now())
         # Remembered, so that a server which ignores the probe makes us wait for it only once.
         self._era = server.era
+        self._wants_new_session = False
+        self._sessions.on_connected(self.config, server.session)
         attempt.server = server
         attempt.done.set()
         self._sink.on_link_connected(self, kind, tools_changed=kind is not None and tools_before != self.tools)
@@ -303,6 +315,7 @@ class Link:
             min_receiver_task_ttl_ms=self._question_timeout_ms,
             roots=self._roots,
             find_roots=self._sink.find_roots,
+            leaves_session=lambda: self._sessions.are_needed(self.name),
         )
         if (declared := self._sink.capabilities_of_client()) is None:
             return options

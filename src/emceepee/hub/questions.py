@@ -6,7 +6,7 @@ answer, the timeout, the server taking it back, the end of the call, the connect
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,7 @@ from structlog import get_logger
 from emceepee.client import RELATED_TASK_META_KEY
 from emceepee.client import Question as ServerQuestion
 from emceepee.clock import Clock
-from emceepee.core.questions import Question, QuestionState
+from emceepee.core.questions import Arrival, Question, QuestionState
 from emceepee.core.state import SessionState
 from emceepee.errors import PeerError, ServerDisconnected
 from emceepee.hub.answers import STATE_OF_ACTION, ElicitationAction, elicitation_result, sampling_result
@@ -60,15 +60,20 @@ class QuestionDesk:
             arrival=question.arrival,
             certainty=question.belongs_to.certainty,
             task_id=task_id,
+            input_key=question.input_key,
         )
-        if task_id is not None:
-            self._state.tasks.pause_ttl(task_id)
-        self._waiting[record.request_id] = question
-        question.on_settled(partial(self._on_settled_elsewhere, record.request_id))
+        self.wait_for(record, question)
         log.info(f"{question.kind}_received", request_id=record.request_id, server=server)
         if asked is not None:
             self._ask(record, asked)
         return record
+
+    def wait_for(self, record: Question, question: ServerQuestion) -> None:
+        """Have the recorded question answered; the time of its task stands still meanwhile."""
+        if record.task_id is not None:
+            self._state.tasks.pause_ttl(record.task_id)
+        self._waiting[record.request_id] = question
+        question.on_settled(partial(self._on_settled_elsewhere, record.request_id))
 
     # Asking a client natively
 
@@ -209,9 +214,13 @@ class QuestionDesk:
         self._take(record, "expired", "nobody answered in time")
         await question.reject(f"No answer within {record.expires_at - record.received_at:g} s")
 
-    async def reject_all(self, reason: str, server: str | None = None) -> None:
-        """Give up the questions of a server that is going away, or of all servers."""
+    async def reject_all(
+        self, reason: str, server: str | None = None, *, spare: Collection[Arrival] = frozenset()
+    ) -> None:
+        """Give up the questions of a server that is going away, or of all servers, but those that came as `spare`."""
         for record in self._state.questions.pending(server=server):
+            if record.arrival in spare:
+                continue
             question = self._take(record, "rejected", reason)
             await question.reject(reason)
 

@@ -199,6 +199,9 @@ class ServerStream:
             await self._end.deliver(SessionMessage(message))
 
     async def _refused(self, response: httpx2.Response) -> bool:
+        if response.status_code == 409:
+            # The server has not noticed yet that the one who read it before us is gone.
+            return self._try_again((await refusal(response)).message)
         if not self._was_open or response.status_code == 405 or response.is_success:
             logger.debug("the server has no stream of its own: HTTP %s", response.status_code)
             return False

@@ -7,6 +7,7 @@ else just sends through the `Peer`. Nothing above this module sees the SDK's typ
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from itertools import count
@@ -36,6 +37,10 @@ OnProgress: TypeAlias = Callable[[float, float | None, str | None], Awaitable[No
 
 HANDSHAKE_PENDING = HandshakeEra("")
 """What a peer speaks before anything is negotiated: bare requests."""
+
+UNUSED_IDS = 2**30
+"""Ids of a connection that takes up a session begin in a random place from here on: far above those that count from 1,
+far apart from those of others who took it up, and within 32 bits, since not every server takes more."""
 
 
 class PeerHandler(Protocol):
@@ -96,6 +101,10 @@ class Peer:
     def new_request_id(self) -> int:
         """An id that the caller knows before the request is sent."""
         return next(self._ids)
+
+    def avoid_used_ids(self) -> None:
+        """Number requests from somewhere else: an earlier connection has used ids in the same session."""
+        self._ids = count(secrets.randbelow(UNUSED_IDS) + UNUSED_IDS)
 
     def adopt(self, era: Era) -> None:
         """Speak `era` from now on."""
