@@ -40,8 +40,8 @@ DEMO = ServerConfig(name="demo", command=sys.executable, args=("-m", "emceepee.d
 
 def serve(sources: Sources, configuration: Configuration) -> int:
     settings = configuration.settings.http
-    gate = gate_for(settings)
     listener = bind(settings)
+    gate = gate_for(settings, listener.getsockname()[1])
     # From here on clients wait in the queue instead of being refused, so that we may say where we are.
     listener.listen()
     _run(partial(_serve, sources, configuration, listener, gate))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterable
+from urllib.parse import urlsplit
 
 from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
 from mcp_types import INVALID_REQUEST
@@ -25,11 +26,14 @@ LOOPBACK_NAMES = ("127.0.0.1", "localhost", "::1")
 
 
 class HostCheck:
-    """Good names are those of loopback, the address that we were told to bind, and `allowed_hosts`; on a bind beyond
-    loopback also the machine's own name, and the address that the connection came to: a page's name is no address."""
+    """Good names are those of loopback, the address that we were told to bind, `allowed_hosts` and the one that tokens
+    are for; on a bind beyond loopback also the machine's own, and the address that the connection came to, as no page
+    can have an address for its name."""
 
     def __init__(self, settings: HttpSettings) -> None:
         self._names = [*LOOPBACK_NAMES, settings.host, *settings.allowed_hosts]
+        if settings.access.oauth is not None and settings.access.oauth.resource:
+            self._names.append(urlsplit(settings.access.oauth.resource).netloc.lower())
         self._is_open = not is_loopback(settings.host)
         if self._is_open:
             self._names.append(socket.gethostname().lower())

@@ -69,6 +69,10 @@ class HttpFront:
         if path == "/healthz":
             await send_json(send, {"status": "ok", "sessions": len(self._hub.sessions)})
             return
+        if method == "GET" and (document := self._gate.documents.get(path)) is not None:
+            # Clients that are web pages have to read it before they have any credentials.
+            await send_json(send, document, 200, ((b"access-control-allow-origin", b"*"),))
+            return
         if path == "/metrics" and self._metrics is not None:
             await self._hosts.check(scope)
             await self._gate.principal_of(scope)

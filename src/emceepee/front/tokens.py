@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Mapping
+from typing import Any
 
 from starlette.types import Scope
 from structlog import get_logger
@@ -30,6 +31,10 @@ class TokenGate:
         """`holders` are tokens, each with the principal that it stands for."""
         self._holders = [(_digest(token), principal) for token, principal in holders.items()]
         self._otherwise = otherwise
+
+    @property
+    def documents(self) -> Mapping[str, Mapping[str, Any]]:
+        return {} if self._otherwise is None else self._otherwise.documents
 
     async def principal_of(self, scope: Scope) -> str:
         token = bearer_token(scope)
