@@ -1,7 +1,8 @@
 """A request that may ask back before it is done.
 
-In the handshake era the server's questions come as requests of their own while ours is open. In the modern era the
-answer to our request is `input_required`, and we send it again with the answers.
+In the handshake era the server's questions come as requests of their own while ours is open, or an error names URLs
+that have to be opened first. In the modern era the answer to our request is `input_required`. Either way we send it
+again when everything is answered.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import anyio
 from emceepee.client.inbound import Inbound
 from emceepee.client.questions import KIND_OF_METHOD
 from emceepee.client.resumption import Resumption
+from emceepee.client.urls import urls_required
 from emceepee.core.questions import Belonging
 from emceepee.errors import ConnectionLost, PeerError, RequestTimedOut
 from emceepee.wire.era import Era
@@ -29,6 +31,9 @@ MAX_ROUNDS = 100
 EMPTY_ROUND_DELAY = 1.0
 """Seconds before a request is sent again for which the server wants no input at all, only to be asked later."""
 
+URL_ROUND_DELAY = 5.0
+"""Seconds before a request is sent again whose URLs the user has agreed to open, while the server says nothing."""
+
 
 class InteractiveRequest:
     def __init__(
@@ -42,9 +47,15 @@ class InteractiveRequest:
         era: Era | None = None,
         resumption: Resumption | None = None,
         passes_questions: bool = False,
+        passes_urls: bool = False,
     ) -> None:
-        """With `passes_questions`, what the server asks back is the result, for somebody else to answer."""
+        """With `passes_questions`, what the server asks back is the result, for somebody else to answer.
+
+        With `passes_urls`, so is the error that names URLs to be opened first.
+        """
         self._passes_questions = passes_questions
+        self._passes_urls = passes_urls
+        self._agreed: set[str] = set()
         self._peer = peer
         self._inbound = inbound
         self._method = method
@@ -77,15 +88,21 @@ class InteractiveRequest:
             params = {**self._params, **(self._resumption.retry or {})}
             self._resumption.retry = None
             self.request_id = self._peer.new_request_id()
-            with self._inbound.in_flight(self.request_id, self._origin):
-                result = await self._peer.request(
-                    self._method,
-                    params,
-                    request_id=self.request_id,
-                    on_progress=on_progress,
-                    headers=headers,
-                    era=self._era,
-                )
+            try:
+                with self._inbound.in_flight(self.request_id, self._origin):
+                    result = await self._peer.request(
+                        self._method,
+                        params,
+                        request_id=self.request_id,
+                        on_progress=on_progress,
+                        headers=headers,
+                        era=self._era,
+                    )
+            except PeerError as error:
+                if self._passes_urls or not await self._opened(urls_required(error)):
+                    raise
+                self._resumption.retry = {}
+                continue
             if result.get("resultType") != "input_required" or self._passes_questions:
                 return result
             self._resumption.retry = await self._answers(result)
@@ -129,3 +146,30 @@ class InteractiveRequest:
             kind, params, arrival="input_required", belongs_to=Belonging(self._origin, "exact")
         )
         return await self._inbound.wait_for_answer(question)
+
+    # URLs to be opened first
+
+    async def _opened(self, urls: Mapping[str, JsonObject]) -> bool:
+        """Whether there are URLs, and the user has agreed to open all of them."""
+        if not urls or not self._inbound.can_be_elicited:
+            return False
+        if self._agreed >= urls.keys():
+            # The user may still be there. The server says when it is done, if it says anything.
+            with self._peer.clock.move_on_after(URL_ROUND_DELAY):
+                await self._inbound.completed_urls.wait_for(urls)
+            return True
+        async with anyio.create_task_group() as tasks:
+            for elicitation_id in urls.keys() - self._agreed:
+                tasks.start_soon(self._open, elicitation_id, urls[elicitation_id])
+        return self._agreed >= urls.keys()
+
+    async def _open(self, elicitation_id: str, params: JsonObject) -> None:
+        try:
+            question = self._inbound.ask(
+                "elicitation", params, arrival="input_required", belongs_to=Belonging(self._origin, "exact")
+            )
+            answer = await self._inbound.wait_for_answer(question)
+        except PeerError:
+            answer = {}
+        if answer.get("action") == "accept" or elicitation_id in self._inbound.completed_urls:
+            self._agreed.add(elicitation_id)
