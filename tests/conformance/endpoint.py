@@ -1,11 +1,6 @@
 """Where the hub shows one server as if the client were connected to it."""
 
-import pytest
-
-__all__ = ["not_yet", "through"]
-
-not_yet = pytest.mark.xfail(strict=True, reason="the hub has no /mcp/server/{name} yet")
-"""For what goes through the hub. Strict, so that it has to be taken off when the endpoint is there."""
+__all__ = ["through"]
 
 
 def through(hub: str, server: str) -> str:

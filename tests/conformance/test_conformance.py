@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.conformance.compare import Check, lost, unmet
-from tests.conformance.endpoint import not_yet, through
+from tests.conformance.endpoint import through
 from tests.conformance.suite import HANDSHAKE, MODERN, TASKS, run_revision, run_scenarios
 from tests.peers.locate import ROOT, node_script, program
 from tests.process.hub_process import config_file, serving, started
@@ -77,7 +77,6 @@ def test_the_fixture_passes_everything(direct: list[Check], revision: str) -> No
     assert passed(direct) == PASSED[revision]
 
 
-@not_yet
 def test_what_passes_directly_passes_through_the_hub(
     fixture: Server, revision: str, direct: list[Check], tmp_path: Path
 ) -> None:
@@ -89,7 +88,6 @@ def test_the_tasks_fixture_passes_every_tasks_scenario(tasks_direct: list[Check]
     assert passed(tasks_direct) == PASSED["tasks"]
 
 
-@not_yet
 def test_what_passes_of_tasks_directly_passes_through_the_hub(
     tasks_fixture: Server, tasks_direct: list[Check], tmp_path: Path
 ) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.endpoint import not_yet, through
+from tests.conformance.endpoint import through
 from tests.conformance.inspector import Answer, Question, ask_all, in_every_era, in_every_run
 from tests.peers.locate import node_script
 from tests.process.everything import everything_over_http
@@ -105,13 +105,11 @@ def test_the_server_answers_directly(direct: Answers) -> None:
     assert direct[Question("initialize")].result["protocolVersion"] == "2025-11-25"
 
 
-@not_yet
 @pytest.mark.parametrize("question", IN_THE_HANDSHAKE_ERA, ids=str)
 def test_the_answer_is_the_same_through_the_hub(direct: Answers, legacy: Answers, question: Question) -> None:
     assert in_every_run(legacy[question]) == in_every_run(direct[question])
 
 
-@not_yet
 @pytest.mark.parametrize("question", QUESTIONS, ids=str)
 def test_a_modern_client_gets_the_same_answer_over_the_bridge(
     direct: Answers, modern: Answers, question: Question

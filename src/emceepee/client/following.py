@@ -208,7 +208,7 @@ class Follower:
         entry = self._inputs[key]
         try:
             if method == "roots/list":
-                answer: JsonObject = {"roots": [{"uri": uri} for uri in self._inbound.roots]}
+                answer = await self._inbound.list_roots()
             elif kind is None:
                 raise PeerError(-32603, f"the server asked for input with {method!r}, which we do not know")
             else:

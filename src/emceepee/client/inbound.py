@@ -79,7 +79,7 @@ class Inbound:
         if method == "ping":
             return {}
         if method == "roots/list" and self._options.roots is not None:
-            return {"roots": [{"uri": uri} for uri in self.roots]}
+            return await self.list_roots()
         if method in RECEIVER_METHODS and self._receiver is not None:
             return await self._receiver.answer(method, params)
         if (kind := self._declared_kind(method)) is None:
@@ -89,6 +89,12 @@ class Inbound:
             return self._ask_as_task(self._receiver, kind, params, belongs_to)
         question = self.ask(kind, params, arrival="request", belongs_to=belongs_to)
         return await self.wait_for_answer(question)
+
+    async def list_roots(self) -> JsonObject:
+        """The answer to `roots/list`, however it was asked."""
+        if self._options.find_roots is not None and (found := await self._options.find_roots()) is not None:
+            return dict(found)
+        return {"roots": [{"uri": uri} for uri in self.roots]}
 
     def _ask_as_task(
         self, receiver: ReceiverTasks, kind: QuestionKind, params: Mapping[str, Any], belongs_to: Belonging[Any]

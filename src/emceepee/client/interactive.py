@@ -138,7 +138,7 @@ class InteractiveRequest:
         method = request.get("method") if isinstance(request, Mapping) else None
         params = (request.get("params") or {}) if isinstance(request, Mapping) else {}
         if method == "roots/list":
-            return {"roots": [{"uri": uri} for uri in self._inbound.roots]}
+            return await self._inbound.list_roots()
         kind = KIND_OF_METHOD.get(str(method))
         if kind is None:
             raise PeerError(-32603, f"the server asked for input with {method!r}, which we do not know")

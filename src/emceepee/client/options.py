@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -43,6 +43,8 @@ class ClientOptions:
     sampling: bool = True
     roots: Sequence[str] | None = None
     """File URIs for `roots/list`; None leaves the capability out."""
+    find_roots: Callable[[], Awaitable[Mapping[str, Any] | None]] | None = None
+    """Asked for the whole answer to `roots/list` first; None from it means: `roots`."""
     idle_ping: float = 30.0
     """Seconds of silence after which an HTTP server is asked whether it is still there."""
     receiver_tasks: bool = False
@@ -52,6 +54,8 @@ class ClientOptions:
     min_receiver_task_ttl_ms: int = 0
     """How long it lives at least, whatever the server names."""
     extra_capabilities: Mapping[str, Any] = field(default_factory=dict)
+    capabilities: Mapping[str, Any] | None = None
+    """Declared instead of what follows from the rest: for whoever stands for somebody else."""
 
     def receiver_ttl_ms(self, wished: object) -> int:
         default = self.receiver_task_ttl_ms
@@ -62,6 +66,8 @@ class ClientOptions:
         return max(ttl_ms, self.min_receiver_task_ttl_ms)
 
     def identity(self) -> Identity:
+        if self.capabilities is not None:
+            return Identity({"name": self.name, "version": self.version}, dict(self.capabilities))
         capabilities: dict[str, Any] = {}
         if self.elicitation:
             capabilities["elicitation"] = {"form": {}, "url": {}}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -63,6 +64,7 @@ class Settings(BaseModel):
         _HUB.limits.max_notifications, 1, 1_000_000, "notifications that a session keeps for each server"
     )
     max_logs: int = _span(_HUB.limits.max_logs, 1, 1_000_000, "log entries that a session keeps for each server")
+    roots: str = Field(default="", description="directories that servers are told of as roots, separated by commas")
     data: str = Field(
         default="",
         description="the directory for what survives a restart, or :memory: to keep nothing; default: the user's data "
@@ -90,6 +92,7 @@ class Settings(BaseModel):
             max_sessions=self.max_sessions,
             session_idle_ms=self.session_idle_ms,
             default_timeout_ms=self.call_timeout_ms,
+            roots=tuple(_root_uri(root.strip()) for root in self.roots.split(",") if root.strip()),
         )
 
     @property
@@ -97,6 +100,10 @@ class Settings(BaseModel):
         return HttpSettings(
             host=self.host, port=self.port, allow_spawn=self.allow_spawn, max_body_bytes=self.max_body_bytes
         )
+
+
+def _root_uri(root: str) -> str:
+    return root if "://" in root else Path(root).expanduser().absolute().as_uri()
 
 
 SETTING_NAMES: tuple[str, ...] = tuple(Settings.model_fields)

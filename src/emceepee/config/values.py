@@ -16,6 +16,8 @@ class HubSettings:
     max_sessions: int = 1000
     session_idle_ms: int = 1_800_000
     default_timeout_ms: int = 120_000
+    roots: tuple[str, ...] = ()
+    """File URIs that servers are told of, unless the client has roots of its own."""
     backoff: Backoff = field(default_factory=Backoff)
 
 

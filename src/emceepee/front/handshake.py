@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
+import anyio
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION
 from structlog import get_logger
@@ -27,6 +28,9 @@ log = get_logger(__name__)
 
 TASKS_PER_PAGE = 50
 
+ROOTS_SECONDS = 5.0
+"""How long a client is waited for that was asked for its roots; after that those of the settings count."""
+
 
 def agreed_version(params: Mapping[str, Any]) -> str:
     """The client's version if we speak it, else our newest of that era."""
@@ -47,15 +51,13 @@ async def open_client(
     facts = ClientFacts.of_handshake(params, agreed_version(params))
     origin = Origin(principal, endpoint=service.endpoint, client=facts.as_json())
     session = await hub.open_session(origin, connect=False)
+    client = HandshakeClient(hub, session, facts, service, may_spawn=may_spawn)
     try:
         introduction = await service.introduce(session, facts)
     except BaseException:
         session.close()
         raise
-    return HandshakeClient(hub, session, facts, service, may_spawn=may_spawn), {
-        "protocolVersion": facts.version,
-        **introduction,
-    }
+    return client, {"protocolVersion": facts.version, **introduction}
 
 
 class HandshakeClient:
@@ -73,6 +75,9 @@ class HandshakeClient:
         self._may_spawn = may_spawn
         self._tasks: dict[str, JsonObject] = {}
         """Tasks that were made at its own wish, as it was last told of them."""
+        self._is_ready = anyio.Event()
+        if service.endpoint and isinstance(facts.capabilities.get("roots"), Mapping):
+            session.roots_of_client = self._roots
         stop_listening = session.listen(self._on_notification)
         stop_watching = session.state.watchers.add(self._on_task_change)
         session.on_closed(stop_listening)
@@ -82,6 +87,8 @@ class HandshakeClient:
         """What needs no answer."""
         if isinstance(message, Response):
             await self.asking.answered(message)
+        elif message.method == "notifications/initialized":
+            self._is_ready.set()
         elif message.method == "notifications/cancelled":
             cancelled(self.served, message.params)
         else:
@@ -186,7 +193,23 @@ class HandshakeClient:
         if task.is_terminal:
             del self._tasks[task_id]
 
-    # What servers say
+    # What servers ask, and say
+
+    async def _roots(self) -> Mapping[str, Any] | None:
+        """The client's roots; None if there is no way to ask it in time."""
+        with self._hub.clock.move_on_after(ROOTS_SECONDS):
+            await self._is_ready.wait()
+            try:
+                return await self.asking.request("roots/list", {}, self._any_stream())
+            except PeerError:
+                return None
+        return None
+
+    def _any_stream(self) -> Post:
+        """A stream that the client reads: its own, or that of a request that is open."""
+        if self.standalone is not None:
+            return self.standalone
+        return next((served.post for served in self.served.values()), lambda _message: None)
 
     def _on_notification(self, server: str, method: str, params: Mapping[str, Any]) -> None:
         if (passed := self.service.passed_on(server, method, params)) is not None:

@@ -29,7 +29,7 @@ from emceepee.front.served import ServedRequest
 from emceepee.front.subscriptions import Subscription
 from emceepee.front.task_forms import extension_task, input_requests
 from emceepee.front.visit import Service, Visit
-from emceepee.hub import Hub, Session
+from emceepee.hub import Hub, Origin, Session
 
 __all__ = ["DEFAULT_WORKSPACE", "ModernRequests"]
 
@@ -75,7 +75,7 @@ class ModernRequests:
     ) -> JsonObject:
         """The response message; `workspace` is the one that the URL names."""
         try:
-            session = await self._session(service, request, principal, workspace)
+            session = await self._session(service, client, request, principal, workspace)
             visit = Visit(self._hub, session, client, request, served, may_spawn=self._may_spawn, headers=headers)
             with session.in_use():
                 result = await self._answer(service, visit)
@@ -88,9 +88,12 @@ class ModernRequests:
             log.exception("request_failed", method=request.method)
             return error_message(request.id, PeerError(INTERNAL_ERROR, "Internal error"))
 
-    async def _session(self, service: Service, request: Request, principal: str, workspace: str | None) -> Session:
-        named = service.workspace_of(request)
-        return await self._hub.workspace(principal, named or workspace or DEFAULT_WORKSPACE)
+    async def _session(
+        self, service: Service, client: ClientFacts, request: Request, principal: str, workspace: str | None
+    ) -> Session:
+        name = service.workspace_of(request) or workspace or DEFAULT_WORKSPACE
+        facts = client.as_json() if service.endpoint else {}
+        return await self._hub.workspace(Origin(principal, name, service.endpoint, facts))
 
     async def _answer(self, service: Service, visit: Visit) -> JsonObject:
         if visit.method in NOT_IN_THIS_ERA:

@@ -95,7 +95,9 @@ def client_of(request: Request, headers: Headers | None = None) -> ClientFacts:
         PeerError: it does not say all that it has to, or its headers say something else.
     """
     body = {"method": request.method, "params": dict(request.params)}
-    verdict = classify_inbound_request(body, headers=None if headers is None else dict(headers))
+    # White space around a header's value is none of it (RFC 9110), and not every HTTP parser takes it away.
+    stripped = None if headers is None else {name: value.strip() for name, value in headers.items()}
+    verdict = classify_inbound_request(body, headers=stripped)
     if isinstance(verdict, InboundLadderRejection):
         data = verdict.data
         if isinstance(data, dict) and "supported" in data:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, TypeAlias
 
@@ -42,6 +43,12 @@ def method_of(kind: QuestionKind) -> str:
     return _METHOD_OF[kind]
 
 
+@dataclass(slots=True)
+class _Waiting:
+    answered: anyio.Event = field(default_factory=anyio.Event)
+    outcome: Mapping[str, Any] = field(default_factory=dict)
+
+
 class Asking:
     """Our own requests to one handshake client, which wait for its answers."""
 
@@ -50,6 +57,24 @@ class Asking:
         self._session = session
         self._numbers = count(1)
         self._open: dict[str, str] = {}
+        self._requests: dict[str, _Waiting] = {}
+
+    async def request(self, method: str, params: JsonObject, post: Post) -> Mapping[str, Any]:
+        """Ask the client something that is nobody's question.
+
+        Raises:
+            PeerError: it answered with an error.
+        """
+        number = f"emceepee-{next(self._numbers)}"
+        waiting = self._requests[number] = _Waiting()
+        try:
+            post({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
+            await waiting.answered.wait()
+        finally:
+            del self._requests[number]
+        if not isinstance(result := waiting.outcome.get("result"), Mapping):
+            raise _error_in(waiting.outcome)
+        return result
 
     def ask(self, question: Question, post: Post) -> None:
         number = f"emceepee-{next(self._numbers)}"
@@ -71,6 +96,10 @@ class Asking:
 
     async def answered(self, response: Response) -> None:
         """The client's response to a request of ours; one that nobody waits for is dropped."""
+        if (waiting := self._requests.get(str(response.id))) is not None:
+            waiting.outcome = response.outcome
+            waiting.answered.set()
+            return
         request_id = self._open.pop(str(response.id), None)
         if request_id is None:
             return
@@ -121,6 +150,10 @@ class ServedRequest(Attendant):
         """Fill the silence, so that a client which restarts its timer on progress keeps waiting."""
         if self._token is not None:
             self._send_progress(self._relay.heartbeat("still working"))
+
+    def post(self, message: JsonObject) -> None:
+        """A message of any kind on the request's own stream."""
+        self._post(message)
 
     def send(self, method: str, params: Mapping[str, Any]) -> None:
         """A notification on the request's own stream."""

@@ -56,13 +56,21 @@ class Hub:
         self.registry = ServerRegistry(servers)
         self.telemetry = telemetry or Telemetry()
         self.store = store or MemoryStore()
-        self._shared = Shared(self.registry, self.settings, self.clock, find_target, self.telemetry, self.store)
+        self._shared = Shared(
+            self.registry,
+            self.settings,
+            self.clock,
+            find_target,
+            self.telemetry,
+            self.store,
+            someone_answers=self._someone_answers,
+        )
         self.sessions: dict[str, Session] = {}
         self._ids = secure_ids(self.clock)
         self._opening = 0
         self._secrets: dict[str, str] = {}
-        self._workspaces: dict[tuple[str, str], str] = {}
-        self._opening_workspaces: dict[tuple[str, str], anyio.Event] = {}
+        self._workspaces: dict[str, str] = {}
+        self._opening_workspaces: dict[str, anyio.Event] = {}
         self._closing = anyio.Event()
         self.closed = anyio.Event()
         """Set when every session has ended after `close`."""
@@ -109,13 +117,13 @@ class Hub:
         await session.durable()
         return session
 
-    async def workspace(self, principal: str, name: str) -> Session:
+    async def workspace(self, origin: Origin) -> Session:
         """The session that stands for a workspace of a principal, opened when it is first named.
 
         Raises:
             TooManySessions: as for `open_session`.
         """
-        key = (principal, name)
+        key = origin.key
         while True:
             session = self.sessions.get(self._workspaces.get(key, ""))
             if session is not None and not session.is_closing:
@@ -125,7 +133,7 @@ class Hub:
             await self._opening_workspaces[key].wait()
         opened = self._opening_workspaces[key] = anyio.Event()
         try:
-            session = await self.open_session(Origin(principal, workspace=name), connect=False)
+            session = await self.open_session(origin, connect=False)
             self._workspaces[key] = session.id
             return session
         finally:
@@ -155,9 +163,12 @@ class Hub:
             session = Session(session_id, self._shared, memory.origin, memory)
             await self._open(session)
             if session.origin.workspace is not None:
-                self._workspaces[session.origin.principal, session.origin.workspace] = session.id
+                self._workspaces[session.origin.key] = session.id
         if memories.sessions:
             log.info("sessions_restored", count=len(memories.sessions))
+
+    def _someone_answers(self, principal: str) -> bool:
+        return any(session.origin.is_for_tools and session.connects_to_all for session in self.sessions_of(principal))
 
     def knows_server(self, name: str, principal: str) -> bool:
         """Whether there is a server of that name for this principal."""
@@ -207,6 +218,5 @@ class Hub:
             log.exception("session_crashed")
         finally:
             self.sessions.pop(session.id, None)
-            key = (session.origin.principal, session.origin.workspace or "")
-            if self._workspaces.get(key) == session.id:
-                del self._workspaces[key]
+            if self._workspaces.get(session.origin.key) == session.id:
+                del self._workspaces[session.origin.key]

@@ -7,8 +7,8 @@ as `core/links.py` says. What comes from the server goes to the session through 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Any, Protocol, TypeAlias
 
@@ -60,6 +60,14 @@ class LinkSink(Protocol):
 
     def on_interrupted(self, link: Link, origin: object) -> None: ...
 
+    def capabilities_of_client(self) -> Mapping[str, Any] | None:
+        """What the server is told that its client can do; None for all that we can."""
+        ...
+
+    async def find_roots(self) -> Mapping[str, Any] | None:
+        """The client's own answer to `roots/list`, if it has one."""
+        ...
+
 
 @dataclass(slots=True)
 class _Attempt:
@@ -91,8 +99,10 @@ class Link:
         find_target: Callable[[ServerConfig], Target],
         question_timeout_ms: int,
         backoff: Backoff,
+        roots: Sequence[str] = (),
         prefers_handshake: bool = False,
     ) -> None:
+        self._roots = roots
         self.config = config
         self._first_choice: EraChoice = "handshake_first" if prefers_handshake and config.era == "auto" else config.era
         self.life = LinkLife(backoff, budget=PROGRAM_RESTARTS if config.is_program else None)
@@ -286,7 +296,23 @@ class Link:
 
     def _options(self) -> ClientOptions:
         # The answer to a question with a task takes as long as to any other, whatever time the server names.
-        return ClientOptions(era=self._era, receiver_tasks=True, min_receiver_task_ttl_ms=self._question_timeout_ms)
+        options = ClientOptions(
+            era=self._era,
+            receiver_tasks=True,
+            min_receiver_task_ttl_ms=self._question_timeout_ms,
+            roots=self._roots,
+            find_roots=self._sink.find_roots,
+        )
+        if (declared := self._sink.capabilities_of_client()) is None:
+            return options
+        return replace(
+            options,
+            elicitation="elicitation" in declared,
+            sampling="sampling" in declared,
+            receiver_tasks="tasks" in declared,
+            roots=self._roots if "roots" in declared else None,
+            capabilities=declared,
+        )
 
     # What comes from the server
 

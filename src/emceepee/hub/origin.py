@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -20,9 +21,20 @@ class Origin:
     workspace: str | None = None
     """What a modern client keys its state by; a session of a handshake client has none."""
     endpoint: str = ""
-    """What the client of a handshake session talks to: the hub's own tools, or servers as they are."""
+    """What its clients talk to: the hub's own tools (empty), or servers as they are."""
     client: Mapping[str, Any] = field(default_factory=dict)
-    """What a handshake client said of itself: its protocol version and capabilities."""
+    """What a client said of itself: its protocol version and capabilities. Servers behind a workspace are told these
+    once for all, so each set of them has a session of its own there; the hub's own tools need no such thing."""
+
+    @property
+    def is_for_tools(self) -> bool:
+        """Whether its client uses the hub's own tools, and so can answer what anybody is asked."""
+        return not self.endpoint
+
+    @property
+    def key(self) -> str:
+        """What tells a workspace from others."""
+        return json.dumps(self.as_json(), sort_keys=True)
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal, TypeAlias
 
@@ -80,6 +80,8 @@ class Session:
         self.calls: CallRunner
         self.questions: QuestionDesk
         self._waits: set[anyio.CancelScope] = set()
+        self.roots_of_client: Callable[[], Awaitable[Mapping[str, Any] | None]] | None = None
+        """How to ask a client for its roots that has some."""
         self._listeners: dict[object, OnNotification] = {}
         self._close_listeners: list[Callable[[], object]] = []
         self._holds = 0
@@ -188,6 +190,7 @@ class Session:
                 find_target=self._shared.marked_target,
                 question_timeout_ms=self.settings.limits.question_timeout_ms,
                 backoff=self.settings.backoff,
+                roots=self.settings.roots,
                 # Between two sides of the same era nothing has to be translated.
                 prefers_handshake=bool(self.origin.endpoint) and self.origin.workspace is None,
             )
@@ -278,6 +281,17 @@ class Session:
     def on_interrupted(self, link: Link, origin: object) -> None:
         if isinstance(origin, Call):
             origin.attendant.interrupted()
+
+    def capabilities_of_client(self) -> Mapping[str, Any] | None:
+        # What its own client cannot be asked, somebody else may answer; if there is nobody, the server should know.
+        if self.origin.is_for_tools or self._shared.someone_answers(self.origin.principal):
+            return None
+        kept = ("elicitation", "sampling", "roots", "tasks", "experimental")
+        declared: Mapping[str, Any] = self.origin.client.get("capabilities", {})
+        return {key: value for key, value in declared.items() if key in kept}
+
+    async def find_roots(self) -> Mapping[str, Any] | None:
+        return None if self.roots_of_client is None else await self.roots_of_client()
 
     def _pass_on(self, server: str, method: str, params: Mapping[str, Any], origin: object) -> None:
         """Word for word, to the client whose call it belongs to, or else to all who listen."""

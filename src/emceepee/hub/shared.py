@@ -24,6 +24,8 @@ class Shared:
     """How to reach a server; tests put servers in memory there."""
     telemetry: Telemetry
     store: Store
+    someone_answers: Callable[[str], bool] = lambda _principal: False
+    """Whether a principal has a client that answers questions with the tools, whoever was asked."""
 
     def marked_target(self, config: ServerConfig) -> Target:
         """The server, with a mark on its program by which the next hub finds it if we are killed."""
