@@ -103,12 +103,12 @@ class Inbound:
             self._spawn(receiver.serve, task, question)
         return {"task": task.as_wire()}
 
-    async def on_notification(self, method: str, params: Mapping[str, Any], related: int | None) -> None:
+    def on_notification(self, method: str, params: Mapping[str, Any], related: int | None) -> None:
         if method in TASK_NOTIFICATIONS:
             self.watch.tell(params)
             return
         if method == "notifications/progress":
-            await self._pass_on_progress(params)
+            self._pass_on_progress(params)
         if method == "notifications/subscriptions/acknowledged":
             self.on_acknowledged()
         if self._sink is None:
@@ -229,12 +229,14 @@ class Inbound:
             exact = self._in_flight.get(related)
         return belonging(exact, list(self._in_flight.values()))
 
-    async def _pass_on_progress(self, params: Mapping[str, Any]) -> None:
+    def _pass_on_progress(self, params: Mapping[str, Any]) -> None:
         token, progress = params.get("progressToken"), params.get("progress")
         on_progress = self._late_progress.get(token) if isinstance(token, int) else None
-        if on_progress is not None and isinstance(progress, int | float):
+        if on_progress is not None and isinstance(progress, int | float) and self._spawn is not None:
             total, message = params.get("total"), params.get("message")
-            await on_progress(
+            self._spawn(
+                _tell_progress,
+                on_progress,
                 float(progress),
                 float(total) if isinstance(total, int | float) else None,
                 message if isinstance(message, str) else None,
@@ -244,6 +246,14 @@ class Inbound:
         kind = KIND_OF_METHOD.get(method)
         declared = {"elicitation": self._options.elicitation, "sampling": self._options.sampling}
         return kind if kind is not None and declared[kind] else None
+
+
+async def _tell_progress(on_progress: OnProgress, progress: float, total: float | None, message: str | None) -> None:
+    try:
+        await on_progress(progress, total, message)
+    except Exception:
+        # It is the caller's, and must not cost the connection.
+        log.exception("progress_callback_failed")
 
 
 def _related_task(params: Mapping[str, Any]) -> str:

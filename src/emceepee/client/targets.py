@@ -64,11 +64,14 @@ def transports_for(
         case Http():
             session_id = None if target.session is None else target.session.session_id
             http = HttpTransport(_checked(target.url), headers=target.headers, clock=clock, session_id=session_id)
-            return (http, SseTransport(target.url, headers=target.headers)) if target.fallback else (http,)
+            return (http, SseTransport(target.url, headers=target.headers, clock=clock)) if target.fallback else (http,)
         case Sse():
-            return (SseTransport(_checked(target.url), headers=target.headers),)
+            return (SseTransport(_checked(target.url), headers=target.headers, clock=clock),)
         case Stdio():
-            return (StdioTransport(target.command, target.args, env=target.env, cwd=target.cwd, on_stderr=on_stderr),)
+            stdio = StdioTransport(
+                target.command, target.args, env=target.env, cwd=target.cwd, on_stderr=on_stderr, clock=clock
+            )
+            return (stdio,)
         case _:
             return (target,)
 

@@ -114,7 +114,7 @@ class Hub:
         if connect:
             session.connect_all()
         # Its id is about to be told, and has to be known to the next hub as well.
-        await session.durable()
+        await self.store.sync()
         return session
 
     async def workspace(self, origin: Origin) -> Session:
@@ -195,6 +195,7 @@ class Hub:
                 session.announce("server_added", config.name, updated=before is not None)
                 if session.connects_to_all:
                     session.link(config.name).start()
+        await self.store.sync()
 
     async def remove_server(self, name: str) -> None:
         """
@@ -207,6 +208,7 @@ class Hub:
             await session.drop_link(name, "Server removed")
             session.state.buffers.forget(name)
             session.announce("server_removed", name)
+        await self.store.sync()
 
     def _open_sessions(self) -> list[Session]:
         return [session for session in self.sessions.values() if not session.is_closing]
