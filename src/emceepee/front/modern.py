@@ -25,6 +25,7 @@ from emceepee.front.client import TASKS_EXTENSION, ClientFacts
 from emceepee.front.jsonrpc import Request, error_message, result_message
 from emceepee.front.outcomes import AskedBack, BecameTask, Outcome
 from emceepee.front.request_state import Continuation, NotOurState, RequestStates
+from emceepee.front.resources import RESOURCE_NOT_FOUND
 from emceepee.front.served import ServedRequest
 from emceepee.front.subscriptions import Subscription
 from emceepee.front.task_forms import extension_task, input_requests
@@ -81,7 +82,8 @@ class ModernRequests:
                 result = await self._answer(service, visit)
             return result_message(request.id, result)
         except PeerError as error:
-            return error_message(request.id, error)
+            code = INVALID_PARAMS if error.code == RESOURCE_NOT_FOUND else error.code
+            return error_message(request.id, PeerError(code, error.message, error.data))
         except EmceepeeError as error:
             return error_message(request.id, PeerError(INTERNAL_ERROR, str(error)))
         except Exception:
