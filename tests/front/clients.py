@@ -44,6 +44,8 @@ _BOTH = "application/json, text/event-stream"
 class TokenGate:
     """Whoever says `Bearer ada` is ada."""
 
+    documents: Mapping[str, Mapping[str, Any]] = {}
+
     async def principal_of(self, scope: Scope) -> str:
         found = dict(scope["headers"]).get(b"authorization", b"Bearer local").decode()
         principal: str = found.removeprefix("Bearer ")

@@ -11,7 +11,7 @@ import pytest
 
 from emceepee.config import HubSettings
 from emceepee.core.state import SessionLimits
-from emceepee.hub import Hub
+from emceepee.hub import LOCAL, Hub
 from emceepee.store import MemoryStore, SqliteStore, Store
 from emceepee.testing import FakeClock, HubClient, RunningHub, ScriptedServer, running_hub, settle
 from tests.interaction.gates import Gate, ask_name, echo
@@ -88,7 +88,7 @@ async def test_programs_that_clients_added_come_back_only_where_programs_are_all
         hub = Hub(clock=clock, store=store, restore_programs=allowed)
         async with anyio.create_task_group() as tasks:
             await tasks.start(hub.run)
-            assert ("program" in hub.registry) is allowed
+            assert ("program" in hub.registry.of(LOCAL)) is allowed
             hub.close()
 
 
@@ -125,7 +125,7 @@ async def test_servers_that_clients_added_come_back(clock: FakeClock, store: Sto
     async with running_hub({}, servers=extra, clock=clock, store=store) as running:
         client = await running.client()
         assert (await client.execute("extra", "echo", {"text": "still here"})).texts[0] == "still here"
-        assert running.hub.registry.get("extra").headers == {"x": "y"}
+        assert running.hub.registry.of(LOCAL).get("extra").headers == {"x": "y"}
         await client.call("remove_server", name="extra")
     async with running_hub({}, servers=extra, clock=clock, store=store) as running:
         assert len(running.hub.registry) == 0

@@ -73,7 +73,7 @@ def scripted(*names: str) -> dict[str, ScriptedServer]:
 
 
 def registered(running: RunningHub) -> dict[str, str | None]:
-    return {config.name: config.url for config in running.hub.registry}
+    return {config.name: config.url for config in running.hub.registry.all()}
 
 
 async def test_a_server_that_comes_into_the_file_is_connected_by_every_session(clock: FakeClock, path: Path) -> None:

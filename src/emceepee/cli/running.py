@@ -18,6 +18,8 @@ from emceepee.cli.watching import watching
 from emceepee.concurrency import task_group
 from emceepee.config import Configuration, ServerConfig, Sources
 from emceepee.errors import EmceepeeError, SettingsError
+from emceepee.front.gate import Gate
+from emceepee.front.gates import gate_for
 from emceepee.front.serving import bind, serve_http
 from emceepee.front.stdio import StdioFront, claimed_stdio
 from emceepee.hub import Hub, Telemetry
@@ -37,10 +39,12 @@ DEMO = ServerConfig(name="demo", command=sys.executable, args=("-m", "emceepee.d
 
 
 def serve(sources: Sources, configuration: Configuration) -> int:
-    listener = bind(configuration.settings.http)
+    settings = configuration.settings.http
+    listener = bind(settings)
+    gate = gate_for(settings, listener.getsockname()[1])
     # From here on clients wait in the queue instead of being refused, so that we may say where we are.
     listener.listen()
-    _run(partial(_serve, sources, configuration, listener))
+    _run(partial(_serve, sources, configuration, listener, gate))
     return 0
 
 
@@ -71,17 +75,25 @@ def _first(group: BaseExceptionGroup[EmceepeeError]) -> EmceepeeError:
     return _first(error) if isinstance(error, BaseExceptionGroup) else error
 
 
-async def _serve(sources: Sources, configuration: Configuration, listener: socket) -> None:
+async def _serve(sources: Sources, configuration: Configuration, listener: socket, gate: Gate) -> None:
     metrics = Metrics()
     store = _store(configuration.settings.data or user_data_dir("emceepee"))
-    hub = _hub(configuration, store, metrics, restore_programs=configuration.settings.allow_spawn)
+    hub = _hub(
+        configuration,
+        store,
+        metrics,
+        restore_programs=configuration.settings.allow_spawn,
+        has_local_user=not configuration.settings.http.access.is_guarded,
+    )
     metrics.watch(hub)
     stop = anyio.Event()
     async with task_group() as tasks:
         await tasks.start(hub.run)
         await tasks.start(_stop_on_signal, stop)
         async with anyio.create_task_group() as serving:
-            serving.start_soon(serve_http, hub, configuration.settings.http, listener, stop, metrics)
+            serving.start_soon(
+                partial(serve_http, hub, configuration.settings.http, listener, stop, metrics=metrics, gate=gate)
+            )
             host, port = listener.getsockname()[:2]
             print(f"emceepee is serving on http://{host}:{port}/mcp", file=sys.stderr, flush=True)
             async with watching(hub, sources.read, configuration):
@@ -130,7 +142,12 @@ def _servers(configuration: Configuration) -> list[ServerConfig]:
 
 
 def _hub(
-    configuration: Configuration, store: Store, telemetry: Telemetry | None = None, *, restore_programs: bool = True
+    configuration: Configuration,
+    store: Store,
+    telemetry: Telemetry | None = None,
+    *,
+    restore_programs: bool = True,
+    has_local_user: bool = True,
 ) -> Hub:
     return Hub(
         _servers(configuration),
@@ -138,6 +155,7 @@ def _hub(
         store=store,
         telemetry=telemetry,
         restore_programs=restore_programs,
+        has_local_user=has_local_user,
     )
 
 

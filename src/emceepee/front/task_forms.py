@@ -26,7 +26,7 @@ WAITS_FOR_OTHERS = "waits for an answer that this client cannot be asked for: se
 def extension_task(session: Session, task: Task, client: ClientFacts, *, is_new: bool = False) -> JsonObject:
     """The body of a `CreateTaskResult` (`is_new`), of what `tasks/get` answers, and of `notifications/tasks`.
 
-    A question that the client cannot be asked is none of its business: for it, the task goes on.
+    Questions that the client has not declared to answer stay in the list, for whoever has the tools.
     """
     pending = [] if task.is_terminal else session.state.questions.pending(task_id=task.task_id)
     questions = [question for question in pending if client.can_be_asked(question.kind, question.params)]

@@ -15,7 +15,7 @@ from emceepee.core.questions import Question
 from emceepee.core.tasks import Task
 from emceepee.core.timers import Timer
 from emceepee.hub.late_events import LateEvents
-from emceepee.hub.origin import Origin
+from emceepee.hub.origin import LOCAL, Origin
 from emceepee.hub.server_sessions import KeptSession, ServerSessions
 from emceepee.store import Key, Store
 
@@ -34,7 +34,7 @@ __all__ = [
 JsonObject: TypeAlias = dict[str, Any]
 
 NOBODY = ""
-"""The owner of what belongs to no session."""
+"""The owner of what belongs to no session, and of the local user's servers; those of others have their principal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,8 @@ class SessionMemories:
 
 @dataclass(slots=True)
 class Memories:
-    servers: list[ServerConfig] = field(default_factory=list)
+    servers: list[tuple[ServerConfig, str]] = field(default_factory=list)
+    """Those that clients added, each with the principal whose it is."""
     sessions: dict[str, SessionMemories] = field(default_factory=dict)
     secrets: dict[str, str] = field(default_factory=dict)
 
@@ -196,16 +197,20 @@ def save_session(store: Store, session_id: str, active_at: float, origin: Origin
     store.put(Key("session", session_id, session_id), {"last_active_at": active_at, "origin": origin.as_json()})
 
 
-def save_server(store: Store, config: ServerConfig) -> None:
-    store.put(Key("server", NOBODY, config.name), config.model_dump(mode="json"))
+def save_server(store: Store, config: ServerConfig, principal: str) -> None:
+    store.put(_server_key(config.name, principal), config.model_dump(mode="json"))
 
 
 def save_secret(store: Store, name: str, value: str) -> None:
     store.put(Key("secret", NOBODY, name), {"value": value})
 
 
-def forget_server(store: Store, name: str) -> None:
-    store.delete(Key("server", NOBODY, name))
+def forget_server(store: Store, name: str, principal: str) -> None:
+    store.delete(_server_key(name, principal))
+
+
+def _server_key(name: str, principal: str) -> Key:
+    return Key("server", NOBODY if principal == LOCAL else principal, name)
 
 
 def recall(records: Mapping[Key, JsonObject]) -> Memories:
@@ -216,7 +221,7 @@ def recall(records: Mapping[Key, JsonObject]) -> Memories:
             origin = Origin(**value.get("origin", {}))
             memories.sessions[key.owner] = SessionMemories(value["last_active_at"], origin)
         elif key.kind == "server":
-            memories.servers.append(ServerConfig.model_validate(value))
+            memories.servers.append((ServerConfig.model_validate(value), key.owner or LOCAL))
         elif key.kind == "secret":
             memories.secrets[key.id] = value["value"]
     for key, value in sorted(records.items()):

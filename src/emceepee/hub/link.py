@@ -223,7 +223,8 @@ class Link:
         """Connect, and again after every loss, until that is pointless or nobody wants it any more."""
         with self._scope:
             try:
-                while (attempt := self._attempt) is not None:
+                # It may have been closed before this task ran for the first time.
+                while (attempt := self._attempt) is not None and self.status != "disconnected":
                     self.life.connecting()
                     reason = await self._connection(attempt)
                     await self._after(attempt, reason)

@@ -69,7 +69,7 @@ class Session:
         """Whether it wants a link to every server that there is, and not only to those that are used."""
         self.clock = shared.clock
         self.settings = shared.settings
-        self.registry = shared.registry
+        self.registry = shared.registry.of(self.origin.principal)
         self._shared = shared
         self._memories = memories
         self._time: Timekeeper[Timer] = Timekeeper(self.clock, self._fire)

@@ -22,7 +22,7 @@ class StoreError(EmceepeeError):
 
 
 class Key(NamedTuple):
-    """Where a record stands: `kind` is what it is, `owner` the session that it belongs to (or ""), `id` its own."""
+    """Where a record stands: `kind` is what it is, `owner` the session or principal (or ""), `id` its own."""
 
     kind: str
     owner: str
