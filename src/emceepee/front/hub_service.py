@@ -127,9 +127,8 @@ class HubService:
         if visit.asked_for_task is not None:
             if name != "execute_tool":
                 raise PeerError(METHOD_NOT_FOUND, f"{name} cannot be called as a task; execute_tool can")
-            ttl = visit.asked_for_task.get("ttl")
-            if isinstance(ttl, int) and ttl > 0 and isinstance(arguments, dict):
-                arguments.setdefault("task_ttl_ms", ttl)
+            if visit.wished_ttl_ms is not None and isinstance(arguments, dict):
+                arguments.setdefault("task_ttl_ms", visit.wished_ttl_ms)
         caller = visit.caller()
         with visit.session.in_use():
             reply = await self._tools.run(caller, name, arguments)

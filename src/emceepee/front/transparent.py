@@ -271,8 +271,8 @@ def _result_of_task(task: Task) -> JsonObject:
 
 def _ttl(visit: Visit, *, takes_tasks: bool) -> int | None:
     """What the client wishes; one that knows no tasks has no say in it, and must not lose its call to our default."""
-    if visit.asked_for_task is not None and isinstance(ttl := visit.asked_for_task.get("ttl"), int):
-        return ttl
+    if visit.wished_ttl_ms is not None:
+        return visit.wished_ttl_ms
     return None if takes_tasks else visit.session.settings.limits.tasks.max_ttl_ms
 
 
