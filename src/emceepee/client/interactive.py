@@ -7,7 +7,7 @@ again when everything is answered.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import anyio
@@ -28,6 +28,9 @@ JsonObject: TypeAlias = dict[str, Any]
 MAX_ROUNDS = 100
 """How often a server may ask for the same request, before we take it for broken."""
 
+ROUND_KEYS = ("inputResponses", "requestState")
+"""What belongs to one round of a request, and not to the next."""
+
 EMPTY_ROUND_DELAY = 1.0
 """Seconds before a request is sent again for which the server wants no input at all, only to be asked later."""
 
@@ -46,10 +49,10 @@ class InteractiveRequest:
         *,
         era: Era | None = None,
         resumption: Resumption | None = None,
-        passes_questions: bool = False,
+        passes_questions: Callable[[], bool] = lambda: False,
         passes_urls: bool = False,
     ) -> None:
-        """With `passes_questions`, what the server asks back is the result, for somebody else to answer.
+        """While `passes_questions`, what the server asks back is the result, for somebody else to answer.
 
         With `passes_urls`, so is the error that names URLs to be opened first.
         """
@@ -85,7 +88,9 @@ class InteractiveRequest:
             # Looked at before anything is sent: until then the answers can still go another way.
             if self._peer.is_over:
                 raise ConnectionLost(self._peer.lost_reason)
-            params = {**self._params, **(self._resumption.retry or {})}
+            params = self._params
+            if (retry := self._resumption.retry) is not None:
+                params = {**{key: value for key, value in params.items() if key not in ROUND_KEYS}, **retry}
             self._resumption.retry = None
             self.request_id = self._peer.new_request_id()
             try:
@@ -103,7 +108,7 @@ class InteractiveRequest:
                     raise
                 self._resumption.retry = {}
                 continue
-            if result.get("resultType") != "input_required" or self._passes_questions:
+            if result.get("resultType") != "input_required" or self._passes_questions():
                 return result
             self._resumption.retry = await self._answers(result)
         raise PeerError(-32603, f"the server asked for input {MAX_ROUNDS} times and is still not done")
