@@ -121,13 +121,14 @@ async def test_a_user_who_is_done_at_the_url_need_not_agree_any_more(clock: Fake
     async with connected(scripted, clock) as server, anyio.create_task_group() as tasks:
         acting = Acting(server)
         tasks.start_soon(acting)
-        question = await next_question(server)
+        settled: list[str] = []
+        (await next_question(server)).on_settled(lambda how, _reason: settled.append(how))
         await scripted.notify(COMPLETE, {"elicitationId": "another"})
         await settle()
-        assert question.settled is None
+        assert settled == []
         await scripted.notify(COMPLETE, {"elicitationId": "one"})
         await settle()
-        assert question.settled == "withdrawn"
+        assert settled == ["withdrawn"]
         assert acting.outcome == text_result("acted")
 
 

@@ -163,7 +163,8 @@ class ServerService:
             visit.method,
             visit.params,
             client=_behalf(visit.client),
-            passes_urls=_opens_urls(visit.client),
+            # In a task it would be the end of it: there, its client is asked.
+            passes_urls=_opens_urls(visit.client) and visit.asked_for_task is None,
             takes_tasks=takes_tasks,
             wants_progress=visit.served.wants_progress,
         )
