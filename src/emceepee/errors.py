@@ -6,6 +6,7 @@
     ├── WireError
     │   ├── ConnectFailed        no connection could be made
     │   ├── ConnectionLost       a connection that was there is gone
+    │   ├── SessionGone          a server does not know the session that was to be taken up again
     │   ├── RequestTimedOut      the peer did not answer in time
     │   └── PeerError            the peer answered with a JSON-RPC error
     ├── ImpossibleTransition     a state machine was asked for a step that it does not have
@@ -15,7 +16,7 @@
         ├── ServerNotFound  ServerDisconnected  ServerError  ServerTimedOut
         ├── ToolNotFound  InvalidArguments  TooManyTasks  NotAllowed
         ├── TaskNotFound  TaskExpired  TaskFailed  TaskCancelled
-        └── RequestNotFound  SessionClosed
+        └── RequestNotFound  SessionClosed ── HubStopping
 
 Errors hold facts; their text is derived from them. `as_tool_error` says what a meta-tool's caller is told, `exit_code`
 what the shell is told; how an error looks to an MCP peer is decided at the front.
@@ -30,6 +31,7 @@ __all__ = [
     "ConnectFailed",
     "ConnectionLost",
     "EmceepeeError",
+    "HubStopping",
     "ImpossibleTransition",
     "InvalidArguments",
     "NotAllowed",
@@ -42,6 +44,7 @@ __all__ = [
     "ServerNotFound",
     "ServerTimedOut",
     "SessionClosed",
+    "SessionGone",
     "SettingsError",
     "TaskCancelled",
     "TaskExpired",
@@ -90,6 +93,14 @@ class ConnectionLost(WireError):
         self.reason = reason
         self.was_taken = was_taken
         super().__init__(reason)
+
+
+class SessionGone(WireError):
+    """The server behind `target` does not know the session that was to be taken up again."""
+
+    def __init__(self, target: str) -> None:
+        self.target = target
+        super().__init__(f"{target} does not know our session any more")
 
 
 class RequestTimedOut(WireError):
@@ -289,6 +300,13 @@ class SessionClosed(ToolError):
 
     def __init__(self) -> None:
         super().__init__("The session was closed.", "Connect again: what this session held is gone.")
+
+
+class HubStopping(SessionClosed):
+    """The session ends because the hub does, which is no end for what the store keeps."""
+
+    def __init__(self) -> None:
+        ToolError.__init__(self, "The hub is stopping.", "Connect again once it is back, and call list_tasks.")
 
 
 _LISTING = {"elicitation": "get_elicitations", "sampling": "get_sampling_requests"}

@@ -11,7 +11,6 @@ import sys
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import TypeAlias

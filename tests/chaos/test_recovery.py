@@ -18,8 +18,17 @@ import httpx2
 import pytest
 
 from tests.chaos.world import POLL_S, HubProcess, World, alive, until, world
-from tests.peers.locate import fastmcp_python, mcp130_python
-from tests.process.hub_process import INITIALIZE, HttpClient, error_code, own_json, proxy_task, started
+from tests.peers.locate import fastmcp_python, mcp130_python, program
+from tests.process.hub_process import (
+    INITIALIZE,
+    HttpClient,
+    Program,
+    error_code,
+    open_questions,
+    own_json,
+    proxy_task,
+    started,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -65,39 +74,98 @@ async def test_a_server_killed_mid_call_is_usable_by_the_very_next_call(tmp_path
         assert again.get("isError") is not True
 
 
-SCOPED_TASKS = pytest.mark.xfail(
-    reason="this SDK shows a task only to the MCP session that made it, and a new hub opens a new session", strict=True
-)
-
-
 @contextmanager
-def waiting_server(era: str) -> Iterator[dict[str, Any]]:
+def waiting_server(era: str) -> Iterator[Program]:
     """A server with a task that lasts as long as a test likes, and which outlives every hub."""
-    python, program = {
+    python, name = {
         "2025-11-25": (mcp130_python, "waiting_task_130.py"),
         "2026-07-28": (fastmcp_python, "waiting_extension.py"),
     }[era]
-    with started([str(python()), str(PROGRAMS / program)], {"PYTHONWARNINGS": "ignore"}) as server:
-        yield {"url": server.wait_for_line("listening at").split()[-1], "transport": "http"}
+    with started([str(python()), str(PROGRAMS / name)], {"PYTHONWARNINGS": "ignore"}) as server:
+        yield server
 
 
-@pytest.mark.parametrize("era", [pytest.param("2025-11-25", marks=SCOPED_TASKS), "2026-07-28"])
-async def test_a_hub_that_was_killed_delivers_the_result_of_a_native_task(tmp_path: Path, era: str) -> None:
+def address(server: Program) -> dict[str, Any]:
+    return {"url": server.wait_for_line("listening at").split()[-1], "transport": "http"}
+
+
+@pytest.mark.parametrize("end", ["kill", "stop"])
+@pytest.mark.parametrize("era", ["2025-11-25", "2026-07-28"])
+async def test_a_hub_that_ended_delivers_the_result_of_a_native_task(tmp_path: Path, era: str, end: str) -> None:
+    """The server of 2025-11-25 shows a task only to the MCP session that made it."""
     with waiting_server(era) as server, anyio.fail_after(LIMIT_S):
-        hub = HubProcess(tmp_path, {"native": server})
+        hub = HubProcess(tmp_path, {"native": address(server)})
         await hub.start()
         try:
             async with HttpClient(hub.url) as client:
                 args = {"path": str(tmp_path / "released")}
                 promoted = await client.execute("native", "wait_for", args, timeout_ms=1500)
                 task_id = proxy_task(promoted)["task_id"]
-                await hub.kill()
+                await (hub.kill() if end == "kill" else hub.stop())
                 await hub.start()
                 task = own_json(await client.call("get_task", {"task_id": task_id}))["task"]
                 assert (task["origin"], task["status"]) == ("native", "working")
                 (tmp_path / "released").touch()
                 result = await client.call("get_task_result", {"task_id": task_id})
                 assert (result["content"][0]["text"], result.get("isError", False)) == ("it is there", False)
+        finally:
+            if hub.program is not None:
+                await hub.stop()
+
+
+@pytest.mark.parametrize("end", ["kill", "stop"])
+async def test_a_task_that_asks_after_the_hub_ended_is_heard(tmp_path: Path, end: str) -> None:
+    """The server asks the first who waits for the result: that must not be the hub that is gone."""
+    with waiting_server("2025-11-25") as server, anyio.fail_after(LIMIT_S):
+        hub = HubProcess(tmp_path, {"native": address(server)})
+        await hub.start()
+        try:
+            async with HttpClient(hub.url) as client:
+                args = {"path": str(tmp_path / "released")}
+                promoted = await client.execute("native", "ask_after", args, timeout_ms=1500)
+                task_id = proxy_task(promoted)["task_id"]
+                await (hub.kill() if end == "kill" else hub.stop())
+                await hub.start()
+                await anyio.to_thread.run_sync(server.wait_for_line, "results: 2 wanted, 1 given up")
+                (tmp_path / "released").touch()
+                told = await client.call("await_activity")
+                while not (asked := open_questions(told, "elicitations")):
+                    told = await client.call("await_activity")
+                assert asked[0]["task_id"] == task_id
+                content = {"request_id": asked[0]["request_id"], "action": "accept", "content": {"name": "Ada"}}
+                await client.call("respond_to_elicitation", content)
+                result = await client.call("get_task_result", {"task_id": task_id})
+                assert result["content"][0]["text"] == "hello Ada"
+        finally:
+            if hub.program is not None:
+                await hub.stop()
+
+
+QUESTIONS = [("ask", "accept Ada, asked once"), ("ask_one", "accept Ada")]
+"""An `input_required` result, which is all that there is of its call, and a task of the extension with an input."""
+
+
+@pytest.mark.parametrize("end", ["kill", "stop"])
+@pytest.mark.parametrize(("tool", "text"), QUESTIONS)
+async def test_a_question_that_lives_on_no_connection_is_open_after_the_hub_ended(
+    tmp_path: Path, tool: str, text: str, end: str
+) -> None:
+    command = [*program("extension_server.py"), "http"]
+    with started(command, {"PYTHONWARNINGS": "ignore"}) as server, anyio.fail_after(LIMIT_S):
+        hub = HubProcess(tmp_path, {"modern": address(server)})
+        await hub.start()
+        try:
+            async with HttpClient(hub.url) as client:
+                promoted = await client.execute("modern", tool, {"question": "Who?"}, timeout_ms=30_000)
+                task_id = proxy_task(promoted)["task_id"]
+                (asked,) = open_questions(promoted, "elicitations")
+                await (hub.kill() if end == "kill" else hub.stop())
+                await hub.start()
+                assert own_json(await client.call("get_elicitations"))["elicitations"] == [asked]
+                content = {"request_id": asked["request_id"], "action": "accept", "content": {"name": "Ada"}}
+                assert own_json(await client.call("respond_to_elicitation", content))["success"] is True
+                result = await client.call("get_task_result", {"task_id": task_id})
+                assert (result["content"][0]["text"], result.get("isError", False)) == (text, False)
         finally:
             if hub.program is not None:
                 await hub.stop()

@@ -14,11 +14,13 @@ from hypothesis import strategies as st
 
 from emceepee.cli.flags import add_flags, given_flags
 from emceepee.config import (
+    AccessSettings,
     Changes,
     Configuration,
     Fingerprint,
     HttpSettings,
     HubSettings,
+    OAuthSettings,
     ServerConfig,
     Settings,
     Sources,
@@ -31,7 +33,7 @@ from emceepee.config.settings import SERVE_ONLY, SETTING_NAMES, described
 from emceepee.config.sources import DEFAULT_FILE, misspelt, variable_of
 from emceepee.core.state import SessionLimits
 from emceepee.core.tasks import TaskLimits
-from emceepee.errors import exit_code
+from emceepee.errors import SettingsError, exit_code
 from tests.core.clockwork import EXAMPLES
 from tests.requirements import requirement
 
@@ -79,6 +81,17 @@ def test_the_defaults_are_those_of_the_design() -> None:
         "host": "127.0.0.1",
         "port": 8080,
         "allow_spawn": False,
+        "token": "",
+        "token_file": "",
+        "tokens": {},
+        "allowed_hosts": (),
+        "oauth_issuer": "",
+        "oauth_resource": "",
+        "oauth_audience": "",
+        "oauth_scopes": (),
+        "oauth_introspection_url": "",
+        "oauth_client_id": "",
+        "oauth_client_secret": "",
         "max_body_bytes": 4 * 1024 * 1024,
         "max_sessions": 1000,
         "session_idle_ms": 30 * 60_000,
@@ -91,6 +104,7 @@ def test_the_defaults_are_those_of_the_design() -> None:
         "max_events": 1000,
         "max_notifications": 100,
         "max_logs": 500,
+        "roots": "",
         "data": "",
         "demo": False,
         "log_level": "info",
@@ -104,6 +118,17 @@ def test_every_setting_reaches_the_part_of_the_program_that_it_is_for() -> None:
         host="localhost",
         port=1,
         allow_spawn=True,
+        token="t",
+        token_file="f",
+        tokens={"alice": "a"},
+        allowed_hosts=("hub.example",),
+        oauth_issuer="https://issuer.example",
+        oauth_resource="https://hub.example/mcp",
+        oauth_audience="hub",
+        oauth_scopes=("use",),
+        oauth_introspection_url="https://issuer.example/introspect",
+        oauth_client_id="c",
+        oauth_client_secret="s",
         max_body_bytes=2000,
         max_sessions=3,
         session_idle_ms=4,
@@ -117,7 +142,23 @@ def test_every_setting_reaches_the_part_of_the_program_that_it_is_for() -> None:
         max_notifications=12,
         max_logs=13,
     )
-    assert settings.http == HttpSettings(host="localhost", port=1, allow_spawn=True, max_body_bytes=2000)
+    oauth = OAuthSettings(
+        "https://issuer.example",
+        "https://hub.example/mcp",
+        "hub",
+        ("use",),
+        "https://issuer.example/introspect",
+        "c",
+        "s",
+    )
+    assert settings.http == HttpSettings(
+        host="localhost",
+        port=1,
+        allow_spawn=True,
+        max_body_bytes=2000,
+        allowed_hosts=("hub.example",),
+        access=AccessSettings("t", "f", {"alice": "a"}, oauth),
+    )
     assert settings.hub == HubSettings(
         limits=SessionLimits(
             tasks=TaskLimits(default_ttl_ms=6, max_ttl_ms=7, retention_ms=8),
@@ -140,21 +181,35 @@ def example(name: str) -> Any:
         return next(choice for choice in row.choices if choice != row.default)
     if row.kind == "boolean":
         return not row.default
-    return row.default + 1 if row.kind == "integer" else "localhost"
+    if row.kind in TEXTS:
+        return ("a.example", "b.example") if row.kind == "array" else {"alice": "one", "bob": "two"}
+    if row.kind == "integer":
+        return row.default + 1
+    return "https://a.example/b" if name.endswith(("_url", "_issuer", "_resource")) else "localhost"
+
+
+TEXTS = {"array": "a.example, b.example", "object": "alice=one,bob=two"}
+"""How variables and flags write what is a list or a table in the file."""
 
 
 @pytest.mark.parametrize("name", SETTING_NAMES)
 def test_every_setting_can_be_set_by_file_variable_and_flag(toml: Path, name: str) -> None:
     value = example(name)
-    assert getattr(configured(toml, f"{name} = {json.dumps(value)}").settings, name) == value
+    text = TEXTS.get(described(name).kind, str(value))
+    lines = (
+        [f"{name}.{key} = {json.dumps(entry)}" for key, entry in value.items()]
+        if isinstance(value, dict)
+        else [f"{name} = {json.dumps(value)}"]
+    )
+    assert getattr(configured(toml, "\n".join(lines)).settings, name) == value
     as_json = toml.with_suffix(".json")
     assert getattr(configured(as_json, json.dumps({name: value, "mcpServers": {}})).settings, name) == value
     variable = variable_of(name)
-    assert getattr(configured(environment={variable: str(value)}).settings, name) == value
+    assert getattr(configured(environment={variable: text}).settings, name) == value
     parser = argparse.ArgumentParser()
     add_flags(parser, [name])
     flag = f"--{name.replace('_', '-')}"
-    arguments = [flag] if described(name).kind == "boolean" else [flag, str(value)]
+    arguments = [flag] if described(name).kind == "boolean" else [flag, text]
     assert getattr(configured(flags=given_flags(parser.parse_args(arguments))).settings, name) == value
 
 
@@ -375,6 +430,54 @@ def test_a_wrong_text_is_refused_with_the_variable_or_the_flag_and_what_was_expe
     expected = described(name).expected
     assert refusal(environment={variable_of(name): text}) == {variable_of(name): expected}
     assert refusal(flags={name: text}) == {f"--{name.replace('_', '-')}": expected}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("token", "two words"),
+        ("token", "ümlaut"),
+        ("tokens", {"alice": ""}),
+        ("tokens", {"alice": "same", "bob": "same"}),
+        ("tokens", {"": "one"}),
+        ("tokens", ["one"]),
+        ("allowed_hosts", ["https://hub.example"]),
+        ("allowed_hosts", ["*"]),
+        ("allowed_hosts", ["hub.example/mcp"]),
+        ("oauth_issuer", "issuer.example"),
+        ("oauth_issuer", "https://issuer.example/?a=b"),
+        ("oauth_scopes", [1]),
+    ],
+)
+def test_a_wrong_list_table_url_or_token_is_refused(tmp_path: Path, name: str, value: object) -> None:
+    path = tmp_path / "ours.json"
+    assert refusal(path, json.dumps({name: value})) == {f"{path}: {name}": described(name).expected}
+
+
+def test_tokens_in_one_line_need_names() -> None:
+    assert list(refusal(flags={"tokens": "one,two"})) == ["--tokens"]
+
+
+def test_a_token_stands_in_one_place_only(toml: Path) -> None:
+    told = refusal(toml, 'token_file = "secret.txt"', environment={"EMCEEPEE_TOKEN": SECRET})
+    assert told == {f"{toml}: token_file": "expected only one of it and EMCEEPEE_TOKEN"}
+
+
+def test_no_secret_is_in_the_repr_of_the_settings() -> None:
+    settings = Settings(token=SECRET, tokens={"alice": SECRET}, oauth_issuer="https://a", oauth_client_secret=SECRET)
+    assert SECRET not in f"{settings!r} {settings} {settings.http!r}"
+
+
+def test_the_token_of_a_file_is_all_that_is_in_it(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text(f" {SECRET}\n")
+    assert AccessSettings(token_file=str(path)).read_token() == SECRET
+    for wrong in ("", "two words", "two\nlines", "\x00"):
+        path.write_text(wrong)
+        with pytest.raises(SettingsError, match="expected a token and nothing else"):
+            AccessSettings(token_file=str(path)).read_token()
+    with pytest.raises(SettingsError, match="cannot be read"):
+        AccessSettings(token_file=str(tmp_path / "none")).read_token()
 
 
 def test_what_is_expected_is_said_in_words() -> None:

@@ -66,6 +66,7 @@ def test_a_new_task_is_working_and_told(desk: Desk) -> None:
         created_at=START,
         last_updated_at=START,
         ttl_ms=300_000,
+        expires_at=START + 300,
         progress={"progress": 1},
     )
     assert desk.emit.told == [("task_created", "demo", {"task_id": "task-1", "tool": "book", "ttl_ms": 300_000})]
@@ -400,7 +401,12 @@ class TasksWithoutLeaks(RuleBasedStateMachine):
 
     def ended(self, expected: Expected, status: FinalStatus, **facts: Any) -> None:
         expected.task = replace(
-            expected.task, status=status, status_message=None, last_updated_at=START + self.now, **facts
+            expected.task,
+            status=status,
+            status_message=None,
+            ttl_left=None,
+            last_updated_at=START + self.now,
+            **facts,
         )
         expected.questions = 0
         expected.forgotten_at = self.now + 1.5
@@ -420,7 +426,10 @@ class TasksWithoutLeaks(RuleBasedStateMachine):
         task = self.desk.task(origin=origin, server=server, ttl_ms=wished)
         ttl_ms = min(2000 if wished is None else wished, 4000)
         now = START + self.now
-        expected = Task(task.task_id, origin, server, "book", {"guests": 2}, "working", None, now, now, ttl_ms)
+        expires_at = now + ttl_ms / 1000
+        expected = Task(
+            task.task_id, origin, server, "book", {"guests": 2}, "working", None, now, now, ttl_ms, expires_at
+        )
         assert task == expected
         assert task.task_id not in self.known
         self.known[task.task_id] = Expected(task, self.now + ttl_ms / 1000)
@@ -480,6 +489,7 @@ class TasksWithoutLeaks(RuleBasedStateMachine):
         if expected.is_live:
             if expected.questions == 0:
                 expected.expires = max(0.0, expected.expires - self.now)
+                expected.task = replace(expected.task, ttl_left=expected.expires)
             expected.questions += 1
 
     @precondition(lambda self: bool(self.known))
@@ -491,6 +501,7 @@ class TasksWithoutLeaks(RuleBasedStateMachine):
             expected.questions -= 1
             if expected.questions == 0:
                 expected.expires += self.now
+                expected.task = replace(expected.task, ttl_left=None, expires_at=START + expected.expires)
 
     @precondition(has_terminal)
     @rule(data=st.data())

@@ -20,6 +20,7 @@ from emceepee.front.handshake import HandshakeClient
 from emceepee.front.hub_service import HubService
 from emceepee.front.jsonrpc import Request
 from emceepee.front.served import ServedRequest
+from emceepee.front.visit import Visit
 from emceepee.observe import Metrics, configure_logging, diagrams, snapshot_of, snapshot_of_session
 from emceepee.testing import FakeClock, HubClient, ScriptedServer, running_hub, settle
 from emceepee.tools import ToolBox
@@ -182,7 +183,7 @@ async def test_log_lines_are_json_with_the_names_and_durations_of_the_design(
         "server_disconnected",
         "tool_execution_start",
         "tool_execution_complete",
-        "tool_execution_timeout",
+        "tool_execution_promoted",
         "task_completed",
         "elicitation_received",
         "elicitation_responded",
@@ -195,11 +196,23 @@ async def test_log_lines_are_json_with_the_names_and_durations_of_the_design(
     assert all("timestamp" in entry for entry in entries)
 
 
-def test_the_whole_list_of_tools_is_small_and_every_tool_says_what_it_is_for() -> None:
+@pytest.mark.parametrize("version", ["2025-06-18", "2025-11-25", "2026-07-28"])
+async def test_the_whole_list_of_tools_is_small_for_every_client(version: str) -> None:
+    async with running_hub({}) as hub:
+        client = await hub.client()
+        facts = ClientFacts("modern" if version > "2026" else "handshake", version)
+        request = Request(1, "tools/list", {})
+        served = ServedRequest(1, {}, lambda _message: None)
+        listed = await HubService(client.hub).answer(Visit(client.hub, client.session, facts, request, served))
+    assert isinstance(listed, dict)
+    assert len(json.dumps(listed, separators=(",", ":")).encode()) <= MAX_LIST_BYTES
+    takes_workspace = {"workspace" in tool["inputSchema"].get("properties", {}) for tool in listed["tools"]}
+    assert takes_workspace == {facts.is_modern}
+
+
+def test_every_tool_says_what_it_is_for() -> None:
     definitions = ToolBox().definitions
-    assert len(json.dumps({"tools": definitions}, separators=(",", ":")).encode()) <= MAX_LIST_BYTES
     for tool in definitions:
         assert len(tool["description"]) > 20
-        assert {"readOnlyHint", "openWorldHint"} <= set(tool["annotations"])
         for name, schema in tool["inputSchema"].get("properties", {}).items():
             assert schema.get("description") or "enum" in schema or name == "name", f"{tool['name']}.{name}"

@@ -9,7 +9,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from emceepee.hub import Hub
+from emceepee.config import HubSettings
+from emceepee.core.state import SessionLimits
+from emceepee.hub import LOCAL, Hub
 from emceepee.store import MemoryStore, SqliteStore, Store
 from emceepee.testing import FakeClock, HubClient, RunningHub, ScriptedServer, running_hub, settle
 from tests.interaction.gates import Gate, ask_name, echo
@@ -86,7 +88,7 @@ async def test_programs_that_clients_added_come_back_only_where_programs_are_all
         hub = Hub(clock=clock, store=store, restore_programs=allowed)
         async with anyio.create_task_group() as tasks:
             await tasks.start(hub.run)
-            assert ("program" in hub.registry) is allowed
+            assert ("program" in hub.registry.of(LOCAL)) is allowed
             hub.close()
 
 
@@ -123,7 +125,7 @@ async def test_servers_that_clients_added_come_back(clock: FakeClock, store: Sto
     async with running_hub({}, servers=extra, clock=clock, store=store) as running:
         client = await running.client()
         assert (await client.execute("extra", "echo", {"text": "still here"})).texts[0] == "still here"
-        assert running.hub.registry.get("extra").headers == {"x": "y"}
+        assert running.hub.registry.of(LOCAL).get("extra").headers == {"x": "y"}
         await client.call("remove_server", name="extra")
     async with running_hub({}, servers=extra, clock=clock, store=store) as running:
         assert len(running.hub.registry) == 0
@@ -183,3 +185,56 @@ async def test_time_goes_on_while_the_hub_is_down(clock: FakeClock, store: Store
     await clock.advance(301)
     async with restarted(server, store, clock, client.session.id) as (_, again):
         assert (await again.call("get_task", task_id=task["task_id"])).error_code == "TASK_NOT_FOUND"
+
+
+async def test_events_that_were_lost_before_a_restart_are_counted_after_it(clock: FakeClock, store: Store) -> None:
+    server = ScriptedServer({"echo": echo})
+    settings = HubSettings(limits=SessionLimits(max_events=20))
+    async with running_hub({"demo": server}, clock=clock, store=store, settings=settings) as running:
+        client = await running.client()
+        await client.call("list_tools")
+        await client.call("list_tools")
+        for _ in range(30):
+            await server.notify("notifications/test")
+            await settle()
+    async with restarted(server, store, clock, client.session.id) as (_, again):
+        told = await again.call("list_servers")
+        assert len(told.events) + told.part("events_lost") == 30
+        assert told.part("events_lost") > 0
+        await settle()
+    async with restarted(server, store, clock, client.session.id) as (_, again):
+        assert (await again.call("list_servers")).part("events_lost") is None
+
+
+async def test_a_session_whose_client_never_came_ends_however_often_the_hub_is_restarted(
+    clock: FakeClock, store: Store
+) -> None:
+    async with running_hub({}, clock=clock, store=store) as running:
+        ghost = await running.client()
+        used = await running.client()
+    for _ in range(4):
+        await clock.advance(600)
+        async with running_hub({}, clock=clock, store=store) as running:
+            await settle()
+            with running.hub.sessions[used.session.id].in_use():
+                pass
+            await settle()
+            known = set(running.hub.sessions)
+    assert known == {used.session.id}
+    async with store.opened():
+        assert {key.owner for key in await store.load()} == {used.session.id}
+    assert ghost.session.id not in known
+
+
+async def test_a_session_that_a_task_lives_in_is_there_after_a_long_night(clock: FakeClock, store: Store) -> None:
+    server = TaskServer()
+    async with running_hub({"demo": server}, clock=clock, store=store) as running:
+        client = await running.client()
+        await client.call("list_tools")
+        task = (await client.execute("demo", "job", timeout_ms=0, task_ttl_ms=1_800_000)).task
+        await settle()
+        await clock.advance(1500)
+    await clock.advance(200)
+    async with restarted(server, store, clock, client.session.id) as (_, again):
+        server.finished.set()
+        assert (await again.call("get_task_result", task_id=task["task_id"])).texts[0] == "native"

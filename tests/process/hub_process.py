@@ -132,9 +132,9 @@ def started(command: Sequence[str], env: Mapping[str, str] | None = None) -> Ite
 
 
 @contextmanager
-def serving(*arguments: str) -> Iterator[tuple[str, Program]]:
+def serving(*arguments: str, env: Mapping[str, str] | None = None) -> Iterator[tuple[str, Program]]:
     """`emceepee serve` on a free port: its URL, and the process."""
-    with started([*EMCEEPEE, "serve", "--port", "0", *arguments]) as hub:
+    with started([*EMCEEPEE, "serve", "--port", "0", *arguments], env) as hub:
         yield hub.wait_for_line("emceepee is serving on").split()[-1], hub
 
 
@@ -247,11 +247,14 @@ class _Client:
 class HttpClient(_Client):
     """One session over Streamable HTTP; `http` has its headers, for requests of one's own."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, token: str | None = None) -> None:
         super().__init__()
         self.url = url
         self.http = httpx2.AsyncClient(
-            headers={"accept": "application/json, text/event-stream"},
+            headers={
+                "accept": "application/json, text/event-stream",
+                **({} if token is None else {"authorization": f"Bearer {token}"}),
+            },
             timeout=None,
             limits=httpx2.Limits(max_connections=None),
             verify=False,  # nothing here is encrypted, and loading the certificates would take most of a test's time

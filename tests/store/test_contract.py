@@ -105,3 +105,24 @@ async def test_many_waiters_for_one_write_all_come_back(reopen: Reopen) -> None:
                 for n in range(50):
                     tasks.start_soon(write, n)
     assert len(await contents(reopen)) == 50
+
+
+async def test_each_kind_of_record_stands_for_itself(reopen: Reopen) -> None:
+    """The kinds that a session is kept in: the same id under another kind is another record."""
+    kinds = ("session", "task", "event", "events_lost", "question", "waiting_call", "server_session")
+    store = reopen()
+    async with store.opened():
+        for kind in kinds:
+            store.put(Key(kind, "s1", "x"), {"kind": kind})
+        await store.sync()
+        store.delete(Key("question", "s1", "x"))
+        store.put(Key("waiting_call", "s1", "x"), {"kind": "waiting_call", "answered": True})
+        await store.sync()
+    found = {key.kind: value for key, value in (await contents(reopen)).items()}
+    expected = {kind: {"kind": kind} for kind in kinds if kind != "question"}
+    assert found == {**expected, "waiting_call": {"kind": "waiting_call", "answered": True}}
+    store = reopen()
+    async with store.opened():
+        await store.load()
+        store.delete_owner("s1")
+    assert await contents(reopen) == {}

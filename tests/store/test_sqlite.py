@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 import stat
@@ -11,7 +12,7 @@ import anyio
 import pytest
 
 from emceepee.store import Key, SqliteStore, StoreError
-from emceepee.store.sqlite import SCHEMA_VERSION
+from emceepee.store.sqlite import MIGRATIONS, SCHEMA_VERSION
 
 pytestmark = pytest.mark.anyio
 
@@ -75,6 +76,72 @@ async def test_only_the_owner_can_read_the_file(tmp_path: Path) -> None:
     path = await fill(tmp_path / "new")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+def modes_in(directory: Path) -> dict[str, int]:
+    return {path.name: stat.S_IMODE(path.stat().st_mode) for path in directory.iterdir()}
+
+
+async def test_only_the_owner_can_read_what_sqlite_puts_beside_the_file(tmp_path: Path) -> None:
+    """Also in a directory that others can read, and where an earlier version left the file open to them."""
+    before = os.umask(0o022)
+    try:
+        os.chmod(tmp_path, 0o755)  # noqa: S103  # which is what this is about
+        for _ in range(2):
+            store = SqliteStore(tmp_path)
+            async with store.opened():
+                store.put(KEY, {"n": 1})
+                await store.sync()
+                modes = modes_in(tmp_path)
+                assert set(modes) > {"emceepee.sqlite3", "emceepee.sqlite3-wal"}
+                assert set(modes.values()) == {0o600}
+            (tmp_path / "emceepee.sqlite3").chmod(0o644)
+    finally:
+        os.umask(before)
+
+
+async def test_changes_that_belong_together_are_written_together(tmp_path: Path) -> None:
+    """A question is forgotten with its answer noted, or neither has happened."""
+    path = await fill(tmp_path)
+    store = SqliteStore(tmp_path)
+    async with store.opened():
+        beside = sqlite3.connect(path)
+        beside.execute("CREATE TRIGGER full BEFORE INSERT ON records BEGIN SELECT RAISE(ABORT, 'no room'); END")
+        store.delete(KEY)
+        store.put(Key("waiting_call", "s", "a"), {})
+        with anyio.fail_after(5):
+            await store.sync()
+        assert beside.execute("SELECT kind FROM records").fetchall() == [("task",)]
+        beside.execute("DROP TRIGGER full")
+        beside.commit()
+        beside.close()
+    again = SqliteStore(tmp_path)
+    async with again.opened():
+        assert [key.kind for key in await again.load()] == ["waiting_call"]
+
+
+async def test_a_file_of_the_first_version_is_taken_further(tmp_path: Path) -> None:
+    """Made as that version made it: its tasks did not say when they expire, its sessions not when they were used."""
+    path = tmp_path / "emceepee.sqlite3"
+    old = sqlite3.connect(path)
+    old.execute(MIGRATIONS[0])
+    task = {"task_id": "t", "created_at": 1000.5, "ttl_ms": 60_000, "args": {"text": "grün"}}
+    event = {"id": "e", "created_at": 3.0}
+    rows = [("task", "s", "t", task), ("session", "s", "s", {"created_at": 1000.0}), ("event", "s", "e", event)]
+    old.executemany("INSERT INTO records VALUES (?, ?, ?, ?)", [(*key, json.dumps(value)) for *key, value in rows])
+    old.execute("PRAGMA user_version = 1")
+    old.commit()
+    old.close()
+    store = SqliteStore(tmp_path)
+    async with store.opened():
+        assert await store.load() == {
+            Key("task", "s", "t"): {**task, "expires_at": 1060.5},
+            Key("session", "s", "s"): {"last_active_at": 1000.0},
+            Key("event", "s", "e"): event,
+        }
+    new = sqlite3.connect(path)
+    assert new.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
+    new.close()
 
 
 async def test_a_write_that_fails_stops_nobody_and_is_made_up_for(tmp_path: Path) -> None:

@@ -469,3 +469,37 @@ async def test_an_error_of_the_body_comes_out_as_it_is() -> None:
 
 def test_the_target_hides_user_and_password() -> None:
     assert HttpTransport("https://user:secret@host/mcp?key=secret#secret").target == "https://host/mcp"
+
+
+async def test_a_session_that_is_taken_up_has_its_stream_and_is_left_alone_at_the_end() -> None:
+    listening = Script(answers(409), hold)
+    async with Origin({"GET": listening, "ping": by_stream}) as origin:
+        transport = HttpTransport(origin.url, session_id="session-0")
+        async with transport.open() as channel:
+            await channel.write.send(request(1, "ping"))
+            assert await result(channel) == (1, {"ok": True})
+            # The first GET found the one before us still there.
+            await listening.turns(2)
+        assert [exchange.headers["mcp-session-id"] for exchange in origin.exchanges] == ["session-0"] * 3
+        assert origin.seen("DELETE") == []
+
+
+@pytest.mark.parametrize("status", [404, 400])
+async def test_a_session_that_cannot_be_taken_up_is_a_loss(status: int) -> None:
+    async with Origin({"ping": answers(status)}) as origin:
+        async with HttpTransport(origin.url, session_id="session-0").open() as channel:
+            await channel.write.send(request(1, "ping"))
+            assert await error(channel) == (1, -32000, "the server does not know our session any more")
+            assert await loss(channel) == "the server does not know our session any more"
+        assert origin.seen("GET") == []
+
+
+async def test_a_refusal_in_a_session_that_was_taken_up_is_no_loss_once_the_server_knew_it() -> None:
+    async with Origin({"ping": by_stream, "tools/list": answers(400)}) as origin:
+        transport = HttpTransport(origin.url, session_id="session-0")
+        async with transport.open() as channel:
+            await channel.write.send(request(1, "ping"))
+            await result(channel)
+            await channel.write.send(request(2, "tools/list"))
+            assert (await error(channel))[0] == 2
+            assert channel.state.lost_reason is None

@@ -12,6 +12,7 @@ from structlog import get_logger
 from emceepee import __version__
 from emceepee.cli import running
 from emceepee.cli.flags import add_flags, given_flags
+from emceepee.cli.watching import warn_of_ignored
 from emceepee.config import Configuration, Settings, Sources
 from emceepee.config.settings import SERVE_ONLY, SETTING_NAMES, merged
 from emceepee.config.sources import DEFAULT_FILE, environment_layer, flag_layer, misspelt
@@ -62,6 +63,14 @@ def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def _add_stdio(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     stdio = _add_hub_command(commands, "stdio", "serve one client over stdin and stdout")
+    what = stdio.add_mutually_exclusive_group()
+    what.add_argument("--server", metavar="NAME", help="be this one server as it is, and not the hub's own tools")
+    what.add_argument(
+        "--all", action="store_true", help="be all servers in one, with their names before those of their tools"
+    )
+    stdio.add_argument(
+        "--workspace", metavar="NAME", help="whose state clients of 2026-07-28 use unless they say; default: default"
+    )
     add_flags(stdio, [name for name in SETTING_NAMES if name not in SERVE_ONLY])
     stdio.set_defaults(run=_stdio)
 
@@ -105,7 +114,8 @@ def _serve(options: argparse.Namespace) -> int:
 def _stdio(options: argparse.Namespace) -> int:
     # Clients start us in whatever project they work on, whose files must not say what programs we run.
     sources = Sources.of(options.config, os.environ, given_flags(options), look_here=False)
-    return running.stdio(sources, _configured(sources))
+    endpoint = "all" if options.all else "" if options.server is None else f"server/{options.server}"
+    return running.stdio(sources, _configured(sources), endpoint=endpoint, workspace=options.workspace)
 
 
 def _demo_server(options: argparse.Namespace) -> int:
@@ -124,6 +134,7 @@ def _configured(sources: Sources) -> Configuration:
     _configure_logging(configuration.settings)
     for variable, meant in misspelt(sources.environment).items():
         log.warning("variable_ignored", variable=variable, did_you_mean=meant)
+    warn_of_ignored(configuration)
     if configuration.path is not None:
         log.info("settings_loaded", file=str(configuration.path), server_count=len(configuration.servers))
     return configuration

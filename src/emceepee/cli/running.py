@@ -17,7 +17,9 @@ from platformdirs import user_data_dir
 from emceepee.cli.watching import watching
 from emceepee.concurrency import task_group
 from emceepee.config import Configuration, ServerConfig, Sources
-from emceepee.errors import EmceepeeError
+from emceepee.errors import EmceepeeError, SettingsError
+from emceepee.front.gate import Gate
+from emceepee.front.gates import gate_for
 from emceepee.front.serving import bind, serve_http
 from emceepee.front.stdio import StdioFront, claimed_stdio
 from emceepee.hub import Hub, Telemetry
@@ -37,15 +39,21 @@ DEMO = ServerConfig(name="demo", command=sys.executable, args=("-m", "emceepee.d
 
 
 def serve(sources: Sources, configuration: Configuration) -> int:
-    listener = bind(configuration.settings.http)
+    settings = configuration.settings.http
+    listener = bind(settings)
+    gate = gate_for(settings, listener.getsockname()[1])
     # From here on clients wait in the queue instead of being refused, so that we may say where we are.
     listener.listen()
-    _run(partial(_serve, sources, configuration, listener))
+    _run(partial(_serve, sources, configuration, listener, gate))
     return 0
 
 
-def stdio(sources: Sources, configuration: Configuration) -> int:
-    _run(partial(_stdio, sources, configuration))
+def stdio(sources: Sources, configuration: Configuration, *, endpoint: str = "", workspace: str | None = None) -> int:
+    name = endpoint.removeprefix("server/")
+    known = sorted(server.name for server in _servers(configuration))
+    if name != endpoint and name not in known:
+        raise SettingsError("--server", f"there is no server {name}; there are: {', '.join(known) or 'none'}")
+    _run(partial(_stdio, sources, configuration, endpoint, workspace))
     # A thread may still be blocked reading stdin, and would keep the interpreter from ending.
     sys.stderr.flush()
     os._exit(0)
@@ -67,17 +75,25 @@ def _first(group: BaseExceptionGroup[EmceepeeError]) -> EmceepeeError:
     return _first(error) if isinstance(error, BaseExceptionGroup) else error
 
 
-async def _serve(sources: Sources, configuration: Configuration, listener: socket) -> None:
+async def _serve(sources: Sources, configuration: Configuration, listener: socket, gate: Gate) -> None:
     metrics = Metrics()
     store = _store(configuration.settings.data or user_data_dir("emceepee"))
-    hub = _hub(configuration, store, metrics, restore_programs=configuration.settings.allow_spawn)
+    hub = _hub(
+        configuration,
+        store,
+        metrics,
+        restore_programs=configuration.settings.allow_spawn,
+        has_local_user=not configuration.settings.http.access.is_guarded,
+    )
     metrics.watch(hub)
     stop = anyio.Event()
     async with task_group() as tasks:
         await tasks.start(hub.run)
         await tasks.start(_stop_on_signal, stop)
         async with anyio.create_task_group() as serving:
-            serving.start_soon(serve_http, hub, configuration.settings.http, listener, stop, metrics)
+            serving.start_soon(
+                partial(serve_http, hub, configuration.settings.http, listener, stop, metrics=metrics, gate=gate)
+            )
             host, port = listener.getsockname()[:2]
             print(f"emceepee is serving on http://{host}:{port}/mcp", file=sys.stderr, flush=True)
             async with watching(hub, sources.read, configuration):
@@ -88,7 +104,7 @@ async def _serve(sources: Sources, configuration: Configuration, listener: socke
         tasks.cancel_scope.cancel()
 
 
-async def _stdio(sources: Sources, configuration: Configuration) -> None:
+async def _stdio(sources: Sources, configuration: Configuration, endpoint: str, workspace: str | None) -> None:
     # Nothing is kept unless that is asked for: two clients may each start one of us.
     hub = _hub(configuration, _store(configuration.settings.data or MEMORY))
     stop = anyio.Event()
@@ -99,7 +115,15 @@ async def _stdio(sources: Sources, configuration: Configuration) -> None:
             async with anyio.create_task_group() as serving:
                 serving.start_soon(_cancel_when, stop, serving)
                 async with watching(hub, sources.read, configuration):
-                    await StdioFront(hub, stdin, stdout, max_line_bytes=configuration.settings.max_body_bytes).run()
+                    front = StdioFront(
+                        hub,
+                        stdin,
+                        stdout,
+                        endpoint=endpoint,
+                        workspace=workspace,
+                        max_line_bytes=configuration.settings.max_body_bytes,
+                    )
+                    await front.run()
                 serving.cancel_scope.cancel()
             hub.close()
             await _closed(hub)
@@ -110,18 +134,28 @@ def _store(data: str) -> Store:
     return MemoryStore() if data == MEMORY else SqliteStore(Path(data).expanduser())
 
 
-def _hub(
-    configuration: Configuration, store: Store, telemetry: Telemetry | None = None, *, restore_programs: bool = True
-) -> Hub:
+def _servers(configuration: Configuration) -> list[ServerConfig]:
     servers = list(configuration.servers)
     if configuration.settings.demo and not any(server.name == DEMO.name for server in servers):
         servers.append(DEMO)
+    return servers
+
+
+def _hub(
+    configuration: Configuration,
+    store: Store,
+    telemetry: Telemetry | None = None,
+    *,
+    restore_programs: bool = True,
+    has_local_user: bool = True,
+) -> Hub:
     return Hub(
-        servers,
+        _servers(configuration),
         settings=configuration.settings.hub,
         store=store,
         telemetry=telemetry,
         restore_programs=restore_programs,
+        has_local_user=has_local_user,
     )
 
 

@@ -24,9 +24,9 @@ from emceepee.config import (
     fingerprint,
 )
 from emceepee.config.settings import SETTING_NAMES
-from emceepee.hub import Hub
+from emceepee.hub import LOCAL, Hub
 
-__all__ = ["SettingsWatcher", "watching"]
+__all__ = ["SettingsWatcher", "warn_of_ignored", "watching"]
 
 log = get_logger(__name__)
 
@@ -49,6 +49,7 @@ class SettingsWatcher:
 
     def __init__(self, hub: Hub, read: Callable[[], Configuration], current: Configuration) -> None:
         self._hub = hub
+        self._registered = hub.registry.of(LOCAL)
         self._read = read
         self._current = current
         self._stillness = Stillness(current.fingerprint)
@@ -72,6 +73,7 @@ class SettingsWatcher:
         except WrongSettings as error:
             log.warning("settings_rejected", file=str(path), problems=[str(problem) for problem in error.problems])
             return
+        warn_of_ignored(after)
         before, self._current = self._current, after
         await self._apply(changes(before.servers, after.servers))
         if differing := _differing(before.settings, after.settings):
@@ -84,13 +86,13 @@ class SettingsWatcher:
         log.info("settings_reloaded", file=str(self._current.path), added=added, updated=updated, removed=removed)
 
     async def _remove(self, server: ServerConfig) -> bool:
-        if server.name not in self._hub.registry or not self._is_ours(server):
+        if server.name not in self._registered or not self._is_ours(server):
             return False
         await self._hub.remove_server(server.name)
         return True
 
     async def _put(self, server: ServerConfig, before: ServerConfig | None = None) -> bool:
-        if server.name in self._hub.registry and not self._is_ours(before):
+        if server.name in self._registered and not self._is_ours(before):
             log.warning("settings_server_kept", server=server.name, reason="one of this name was added while running")
             return False
         await self._hub.put_server(server)
@@ -98,7 +100,13 @@ class SettingsWatcher:
 
     def _is_ours(self, server: ServerConfig | None) -> bool:
         """Whether what is registered is still what the file said."""
-        return server is not None and self._hub.registry.get(server.name) == server
+        return server is not None and self._registered.find(server.name) == server
+
+
+def warn_of_ignored(configuration: Configuration) -> None:
+    """Say which keys of the file look like a slip; they are not refused, for the file may be another client's."""
+    for key, meant in configuration.ignored.items():
+        log.warning("settings_key_ignored", file=str(configuration.path), key=key, did_you_mean=meant)
 
 
 def _differing(before: Settings, after: Settings) -> list[str]:

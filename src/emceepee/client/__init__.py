@@ -31,7 +31,7 @@ from emceepee.client.receiver import RELATED_TASK_META_KEY
 from emceepee.client.resumption import Resumption
 from emceepee.client.targets import Http, Sse, Stdio, Target
 from emceepee.client.tasks import RemoteTask
-from emceepee.wire.negotiation import EraChoice
+from emceepee.wire.negotiation import EraChoice, ServerSession
 from emceepee.wire.peer import OnProgress
 from emceepee.wire.process import PLACE_VARIABLE, end_leftovers
 
@@ -56,6 +56,7 @@ __all__ = [
     "Result",
     "Resumption",
     "ServerConnection",
+    "ServerSession",
     "Sse",
     "Stdio",
     "Target",

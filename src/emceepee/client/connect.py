@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from functools import partial
 
 from emceepee.client.connection import ServerConnection
 from emceepee.client.inbound import Inbound
@@ -11,12 +13,12 @@ from emceepee.client.listening import Listener
 from emceepee.client.liveness import watch_liveness
 from emceepee.client.options import ClientOptions, ClientSink
 from emceepee.client.receiver import ReceiverTasks
-from emceepee.client.targets import Target, transports_for
+from emceepee.client.targets import Http, Target, transports_for
 from emceepee.clock import Clock, SystemClock
 from emceepee.concurrency import companions
-from emceepee.errors import ConnectFailed, RequestTimedOut, WireError
-from emceepee.wire.negotiation import EraChoice, negotiate
-from emceepee.wire.peer import open_peer
+from emceepee.errors import ConnectFailed, ConnectionLost, RequestTimedOut, SessionGone, WireError
+from emceepee.wire.negotiation import EraChoice, Negotiated, negotiate, take_up
+from emceepee.wire.peer import Peer, open_peer
 from emceepee.wire.transport import Transport
 
 __all__ = ["connect"]
@@ -39,22 +41,51 @@ async def connect(
     """
     options = options or ClientOptions()
     clock = clock or SystemClock()
-    inbound = Inbound(options, sink)
-    transports = transports_for(target, clock, inbound.on_stderr)
     async with AsyncExitStack() as stack:
-        stack.callback(inbound.close)
-        errors: list[WireError] = []
-        for transport, era in _attempts(transports, options.era):
-            try:
-                server = await stack.enter_async_context(_connection(transport, inbound, options, clock, era))
-                break
-            except WireError as error:
-                errors.append(error)
-                if isinstance(error, RequestTimedOut):
-                    raise _connect_failed(transport, errors[0]) from error
-        else:
-            raise _connect_failed(transports[0], errors[0]) from errors[0]
-        yield server
+        server = await _taken_up(stack, target, options, sink, clock)
+        yield server or await _begun(stack, target, options, sink, clock)
+
+
+async def _taken_up(
+    stack: AsyncExitStack, target: Target, options: ClientOptions, sink: ClientSink | None, clock: Clock
+) -> ServerConnection | None:
+    """The connection in the session that `target` names, if it names one and its server still knows it."""
+    if not isinstance(target, Http) or (session := target.session) is None:
+        return None
+    (transport,) = transports_for(replace(target, fallback=False), clock)
+    inbound = _inbound(stack, options, sink)
+    try:
+        opening = _connection(transport, inbound, options, clock, lambda peer: take_up(peer, session))
+        return await stack.enter_async_context(opening)
+    except SessionGone:
+        return None
+    except WireError as error:
+        raise _connect_failed(transport, error) from error
+
+
+async def _begun(
+    stack: AsyncExitStack, target: Target, options: ClientOptions, sink: ClientSink | None, clock: Clock
+) -> ServerConnection:
+    """A connection that was negotiated anew."""
+    inbound = _inbound(stack, options, sink)
+    plain = replace(target, session=None) if isinstance(target, Http) else target
+    transports = transports_for(plain, clock, inbound.on_stderr)
+    errors: list[WireError] = []
+    for transport, era in _attempts(transports, options.era):
+        agree = partial(negotiate, identity=options.identity(), choice=era)
+        try:
+            return await stack.enter_async_context(_connection(transport, inbound, options, clock, agree))
+        except WireError as error:
+            errors.append(error)
+            if not _may_differ(error):
+                raise _connect_failed(transport, errors[0]) from error
+    raise _connect_failed(transports[0], errors[0]) from errors[0]
+
+
+def _inbound(stack: AsyncExitStack, options: ClientOptions, sink: ClientSink | None) -> Inbound:
+    inbound = Inbound(options, sink)
+    stack.callback(inbound.close)
+    return inbound
 
 
 def _attempts(transports: tuple[Transport, ...], era: EraChoice) -> Iterator[tuple[Transport, EraChoice]]:
@@ -69,19 +100,28 @@ def _attempts(transports: tuple[Transport, ...], era: EraChoice) -> Iterator[tup
             yield transport, "handshake"
 
 
+def _may_differ(error: WireError) -> bool:
+    """Whether another way to say hello could do better: not if this one took too long, or was not even heard."""
+    return not isinstance(error, RequestTimedOut) and not (isinstance(error, ConnectionLost) and not error.was_taken)
+
+
 def _connect_failed(transport: Transport, error: WireError) -> ConnectFailed:
     return error if isinstance(error, ConnectFailed) else ConnectFailed(transport.target, str(error))
 
 
 @asynccontextmanager
 async def _connection(
-    transport: Transport, inbound: Inbound, options: ClientOptions, clock: Clock, era: EraChoice
+    transport: Transport,
+    inbound: Inbound,
+    options: ClientOptions,
+    clock: Clock,
+    agree: Callable[[Peer], Awaitable[Negotiated]],
 ) -> AsyncIterator[ServerConnection]:
     async with open_peer(transport, clock, inbound) as peer, companions() as tasks:
         receiver = ReceiverTasks(options, clock, peer.notify) if options.receiver_tasks else None
         inbound.bind(peer.state, receiver, tasks.start_soon)
         tasks.start_soon(inbound.lose_with, peer.closed)
-        negotiated = await negotiate(peer, options.identity(), era)
+        negotiated = await agree(peer)
         listener = Listener(peer, clock)
         inbound.on_acknowledged = listener.on_acknowledged
         server = ServerConnection(peer, negotiated, inbound, listener, tasks.start_soon)
@@ -96,3 +136,4 @@ async def _connection(
             yield server
         finally:
             inbound.is_closing = True
+            peer.state.leaves_session = options.leaves_session()

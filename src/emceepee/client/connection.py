@@ -24,7 +24,7 @@ from emceepee.client.tasked import TaskRunner
 from emceepee.client.tasks import RemoteTask, parse_task
 from emceepee.errors import PeerError, TaskRequired
 from emceepee.wire.era import LOG_LEVEL_META_KEY, EraName, header_parameters, with_tasks
-from emceepee.wire.negotiation import Negotiated
+from emceepee.wire.negotiation import Negotiated, ServerSession
 from emceepee.wire.peer import OnProgress, Peer
 from emceepee.wire.transport import TransportKind
 
@@ -92,6 +92,13 @@ class ServerConnection:
     @property
     def session_id(self) -> str | None:
         return self._peer.state.session_id
+
+    @property
+    def session(self) -> ServerSession | None:
+        """What a later connection needs to take up this one's session, where there is one."""
+        if self.era != "handshake" or self.transport != "http" or self.session_id is None:
+            return None
+        return ServerSession(self.session_id, self._negotiated.answer)
 
     @property
     def process_id(self) -> int | None:
@@ -252,9 +259,16 @@ class ServerConnection:
         return await self._all_pages("resources/templates/list", "resourceTemplates")
 
     async def read_resource(
-        self, uri: str, *, timeout: float | None = None, origin: object | None = None
+        self,
+        uri: str,
+        *,
+        timeout: float | None = None,
+        origin: object | None = None,
+        resumption: Resumption | None = None,
     ) -> JsonObject:
-        request = self._interactive("resources/read", {"uri": uri}, origin or CallRef("resources/read", uri))
+        """Read a resource; `resumption` is as for `call_tool_task`."""
+        origin = origin or CallRef("resources/read", uri)
+        request = self._interactive("resources/read", {"uri": uri}, origin, resumption)
         return await request.run(timeout=timeout)
 
     async def subscribe(self, uri: str) -> None:
@@ -280,11 +294,12 @@ class ServerConnection:
         *,
         timeout: float | None = None,
         origin: object | None = None,
+        resumption: Resumption | None = None,
     ) -> JsonObject:
         params: JsonObject = {"name": name}
         if arguments is not None:
             params["arguments"] = dict(arguments)
-        request = self._interactive("prompts/get", params, origin or CallRef("prompts/get", name))
+        request = self._interactive("prompts/get", params, origin or CallRef("prompts/get", name), resumption)
         return await request.run(timeout=timeout)
 
     async def complete(
@@ -386,8 +401,11 @@ class ServerConnection:
     async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
         await self._peer.notify(method, params)
 
-    def _interactive(self, method: str, params: Mapping[str, Any], origin: object) -> InteractiveRequest:
-        return InteractiveRequest(self._peer, self._inbound, method, self._with_log_level(params) or {}, origin)
+    def _interactive(
+        self, method: str, params: Mapping[str, Any], origin: object, resumption: Resumption | None = None
+    ) -> InteractiveRequest:
+        params = self._with_log_level(params) or {}
+        return InteractiveRequest(self._peer, self._inbound, method, params, origin, resumption=resumption)
 
     async def _all_pages(self, method: str, key: str) -> list[JsonObject]:
         items: list[JsonObject] = []

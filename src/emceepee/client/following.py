@@ -6,7 +6,6 @@ on its stream. 2026-07-28: everything is in what `tasks/get` answers, questions 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -14,7 +13,7 @@ import anyio
 
 from emceepee.client.inbound import Inbound
 from emceepee.client.questions import KIND_OF_METHOD
-from emceepee.client.resumption import OpenInput
+from emceepee.client.resumption import OpenInput, ResultRequest, Resumption
 from emceepee.client.tasks import RemoteTask, parse_task
 from emceepee.client.watch import TaskNews
 from emceepee.concurrency import companions
@@ -56,7 +55,7 @@ class Follower:
         origin: object,
         *,
         on_task: Callable[[RemoteTask], None],
-        inputs: dict[str, OpenInput],
+        resumption: Resumption,
     ) -> None:
         self._peer = peer
         self._inbound = inbound
@@ -65,7 +64,8 @@ class Follower:
         self._on_task = on_task
         self._ended = anyio.Event()
         self._outcome: JsonObject | WireError | None = None
-        self._inputs = inputs
+        self._inputs = resumption.inputs
+        self._resumption = resumption
         self._serving: set[str] = set()
 
     async def follow(self, task: RemoteTask) -> JsonObject:
@@ -141,8 +141,11 @@ class Follower:
 
     async def _fetch_result(self, task_id: str) -> None:
         """Hold `tasks/result` open; a server that does not block is asked again once the task has ended."""
+        await self._cancel_earlier_request()
         while True:
             request_id = self._peer.new_request_id()
+            self._resumption.result_request = ResultRequest(self._peer.state.session_id, request_id)
+            self._resumption.changed()
             try:
                 with self._inbound.in_flight(request_id, self._origin):
                     result = await self._peer.request("tasks/result", {"taskId": task_id}, request_id=request_id)
@@ -157,6 +160,13 @@ class Follower:
                     return
                 with self._peer.clock.move_on_after(DEFAULT_POLL_MS / 1000):
                     await self._ended.wait()
+
+    async def _cancel_earlier_request(self) -> None:
+        """Servers tell a task's questions to whoever asked for its result first, be it on a connection that is gone."""
+        left = self._resumption.result_request
+        if left is not None and left.session_id is not None and left.session_id == self._peer.state.session_id:
+            reason = "the connection that it was sent on is gone"
+            await self._peer.notify("notifications/cancelled", {"requestId": left.request_id, "reason": reason})
 
     async def _better_than(self, error: PeerError | ConnectionLost, task_id: str) -> WireError:
         """The error itself, unless the task was cancelled or the error is only about the result that is missing."""
@@ -193,28 +203,33 @@ class Follower:
         """Ask what has not been asked yet; each key stands for one question over the task's whole life."""
         requests = task.raw.get("inputRequests") if task.status == "input_required" else None
         for key, request in requests.items() if isinstance(requests, Mapping) else ():
-            content = json.dumps(request, sort_keys=True)
-            entry = self._inputs.setdefault(key, OpenInput(content))
-            if entry.content != content and entry.is_delivered:
+            asked = OpenInput.of(request)
+            entry = self._inputs.setdefault(key, asked)
+            if entry.content != asked.content and entry.is_delivered:
                 self._end(PeerError(-32603, f"the server used the input key {key!r} for two questions"))
             elif key not in self._serving and not entry.is_delivered:
                 self._serving.add(key)
-                tasks.start_soon(self._answer, task.task_id, key, request)
+                tasks.start_soon(self._answer, task.task_id, key, asked)
 
-    async def _answer(self, task_id: str, key: str, request: Any) -> None:
-        method = request.get("method") if isinstance(request, Mapping) else None
-        params = (request.get("params") or {}) if isinstance(request, Mapping) else {}
+    async def _answer(self, task_id: str, key: str, asked: OpenInput) -> None:
+        method = asked.method
         kind = KIND_OF_METHOD.get(str(method))
         entry = self._inputs[key]
         try:
-            if method == "roots/list":
+            if (given := entry.answer) is not None:
+                answer: JsonObject = given
+            elif method == "roots/list":
                 answer = await self._inbound.list_roots()
             elif kind is None:
                 raise PeerError(-32603, f"the server asked for input with {method!r}, which we do not know")
             else:
                 # Asked on an earlier connection, it is still the same question.
                 entry.question = entry.question or self._inbound.ask(
-                    kind, params, arrival="task_input", belongs_to=Belonging(self._origin, "exact")
+                    kind,
+                    asked.params,
+                    arrival="task_input",
+                    belongs_to=Belonging(self._origin, "exact"),
+                    input_key=key,
                 )
                 answer = await entry.question.answer()
         except PeerError as error:
@@ -230,6 +245,7 @@ class Follower:
             params = {"taskId": task_id, "inputResponses": {key: answer}}
             await self._peer.request("tasks/update", params, era=self._era)
             self._inputs[key].is_delivered = True
+            self._resumption.changed()
         except PeerError as error:
             self._end(error)
         except ConnectionLost as error:

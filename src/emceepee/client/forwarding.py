@@ -77,6 +77,7 @@ class Forwarder:
             outgoing,
             origin,
             era=era,
+            resumption=resumption,
             passes_questions=passes_questions,
             passes_urls=passes_urls,
         )

@@ -21,8 +21,7 @@ from emceepee.client.receiver import METHODS as RECEIVER_METHODS
 from emceepee.client.receiver import RELATED_TASK_META_KEY, ReceiverTasks
 from emceepee.client.urls import CompletedUrls
 from emceepee.client.watch import TaskWatch
-from emceepee.core.questions import Arrival, Belonging, QuestionKind, belonging
-from emceepee.core.reconcile import SURVIVING_ARRIVALS
+from emceepee.core.questions import SURVIVING_ARRIVALS, Arrival, Belonging, QuestionKind, belonging
 from emceepee.errors import PeerError
 from emceepee.wire.peer import OnProgress
 from emceepee.wire.transport import ChannelState, RequestId
@@ -106,12 +105,12 @@ class Inbound:
             self._spawn(receiver.serve, task, question)
         return {"task": task.as_wire()}
 
-    async def on_notification(self, method: str, params: Mapping[str, Any], related: int | None) -> None:
+    def on_notification(self, method: str, params: Mapping[str, Any], related: int | None) -> None:
         if method in TASK_NOTIFICATIONS:
             self.watch.tell(params)
             return
         if method == "notifications/progress":
-            await self._pass_on_progress(params)
+            self._pass_on_progress(params)
         if method == "notifications/subscriptions/acknowledged":
             self.on_acknowledged()
         if method == "notifications/elicitation/complete":
@@ -137,12 +136,18 @@ class Inbound:
     # Questions
 
     def ask(
-        self, kind: QuestionKind, params: Mapping[str, Any], *, arrival: Arrival, belongs_to: Belonging[Any]
+        self,
+        kind: QuestionKind,
+        params: Mapping[str, Any],
+        *,
+        arrival: Arrival,
+        belongs_to: Belonging[Any],
+        input_key: str | None = None,
     ) -> Question:
         """Put a question to whoever answers for this connection."""
         if len(self._open) >= MAX_OPEN_QUESTIONS:
             raise PeerError(-32000, f"{MAX_OPEN_QUESTIONS} questions are open already")
-        question = Question(kind, params, arrival=arrival, belongs_to=belongs_to)
+        question = Question(kind, params, arrival=arrival, belongs_to=belongs_to, input_key=input_key)
         self._open.add(question)
         question.on_settled(lambda _how, _reason: self._open.discard(question))
         self.events.emit(QuestionArrived(question))
@@ -243,12 +248,14 @@ class Inbound:
             if question.arrival == "input_required" and question.params.get("elicitationId") == elicitation_id:
                 question.withdraw("withdrawn", "the user is done at the URL")
 
-    async def _pass_on_progress(self, params: Mapping[str, Any]) -> None:
+    def _pass_on_progress(self, params: Mapping[str, Any]) -> None:
         token, progress = params.get("progressToken"), params.get("progress")
         on_progress = self._late_progress.get(token) if isinstance(token, int) else None
-        if on_progress is not None and isinstance(progress, int | float):
+        if on_progress is not None and isinstance(progress, int | float) and self._spawn is not None:
             total, message = params.get("total"), params.get("message")
-            await on_progress(
+            self._spawn(
+                _tell_progress,
+                on_progress,
                 float(progress),
                 float(total) if isinstance(total, int | float) else None,
                 message if isinstance(message, str) else None,
@@ -258,6 +265,14 @@ class Inbound:
         kind = KIND_OF_METHOD.get(method)
         declared = {"elicitation": self._options.elicitation, "sampling": self._options.sampling}
         return kind if kind is not None and declared[kind] else None
+
+
+async def _tell_progress(on_progress: OnProgress, progress: float, total: float | None, message: str | None) -> None:
+    try:
+        await on_progress(progress, total, message)
+    except Exception:
+        # It is the caller's, and must not cost the connection.
+        log.exception("progress_callback_failed")
 
 
 def _related_task(params: Mapping[str, Any]) -> str:

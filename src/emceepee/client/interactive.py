@@ -14,7 +14,7 @@ import anyio
 
 from emceepee.client.inbound import Inbound
 from emceepee.client.questions import KIND_OF_METHOD
-from emceepee.client.resumption import Resumption
+from emceepee.client.resumption import InputRound, OpenInput, Resumption
 from emceepee.client.urls import urls_required
 from emceepee.core.questions import Belonging
 from emceepee.errors import ConnectionLost, PeerError, RequestTimedOut
@@ -85,13 +85,7 @@ class InteractiveRequest:
 
     async def _rounds(self, on_progress: OnProgress | None, headers: Mapping[str, str] | None) -> JsonObject:
         for _ in range(MAX_ROUNDS):
-            # Looked at before anything is sent: until then the answers can still go another way.
-            if self._peer.is_over:
-                raise ConnectionLost(self._peer.lost_reason)
-            params = self._params
-            if (retry := self._resumption.retry) is not None:
-                params = {**{key: value for key, value in params.items() if key not in ROUND_KEYS}, **retry}
-            self._resumption.retry = None
+            params = await self._params_to_send()
             self.request_id = self._peer.new_request_id()
             try:
                 with self._inbound.in_flight(self.request_id, self._origin):
@@ -104,77 +98,98 @@ class InteractiveRequest:
                         era=self._era,
                     )
             except PeerError as error:
-                if self._passes_urls or not await self._opened(urls_required(error)):
+                if self._passes_urls or not (urls := urls_required(error)) or not self._inbound.can_be_elicited:
                     raise
-                self._resumption.retry = {}
+                unasked = {key: params for key, params in urls.items() if key not in self._agreed}
+                if not unasked:
+                    await self._wait_at(urls)
+                self._resumption.round = InputRound.of_urls(error, unasked)
                 continue
             if result.get("resultType") != "input_required" or self._passes_questions():
                 return result
-            self._resumption.retry = await self._answers(result)
+            self._resumption.round = InputRound.of(result)
         raise PeerError(-32603, f"the server asked for input {MAX_ROUNDS} times and is still not done")
 
-    async def _answers(self, result: Mapping[str, Any]) -> JsonObject:
-        """What the retry carries beside the original parameters."""
-        requests = result.get("inputRequests") or {}
-        if not isinstance(requests, Mapping):
-            raise PeerError(-32603, "the server sent inputRequests that are not an object")
-        if not requests:
+    async def _params_to_send(self) -> Mapping[str, Any]:
+        """The original parameters, and the answers to what the server asked last, if it asked.
+
+        Raises:
+            ConnectionLost: nothing can be sent any more; the answers are still there, and can go another way.
+        """
+        if (asked := self._resumption.round) is None:
+            self._require_open()
+            return self._params
+        answers = await self._answers(asked)
+        if asked.refusal is not None:
+            self._agree_to(asked.refusal, answers)
+            answers = {}
+        self._require_open()
+        await self._resumption.before_retry()
+        try:
+            self._require_open()
+        except ConnectionLost:
+            self._resumption.changed()
+            raise
+        self._resumption.round = None
+        first = {key: value for key, value in self._params.items() if key not in ROUND_KEYS}
+        return {**first, **({"inputResponses": answers} if answers else {}), **asked.state}
+
+    def _require_open(self) -> None:
+        if self._peer.is_over:
+            raise ConnectionLost(self._peer.lost_reason)
+
+    async def _answers(self, asked: InputRound) -> JsonObject:
+        if not asked.inputs and asked.refusal is None:
             with self._peer.clock.move_on_after(EMPTY_ROUND_DELAY):
                 await anyio.sleep_forever()
         answers: JsonObject = {}
         async with anyio.create_task_group() as tasks:
-            for key, request in requests.items():
-                tasks.start_soon(self._answer_into, answers, key, request)
+            for key, entry in asked.inputs.items():
+                tasks.start_soon(self._answer_into, answers, key, entry)
         failed = [answer for answer in answers.values() if isinstance(answer, PeerError)]
-        if failed:
+        if failed and asked.refusal is None:
             raise failed[0]
-        retry: JsonObject = {"inputResponses": answers} if answers else {}
-        if "requestState" in result:
-            retry["requestState"] = result["requestState"]
-        return retry
+        return answers
 
-    async def _answer_into(self, answers: JsonObject, key: str, request: Any) -> None:
+    async def _answer_into(self, answers: JsonObject, key: str, entry: OpenInput) -> None:
         try:
-            answers[key] = await self._answer(request)
+            answers[key] = await self._answer(key, entry)
         except PeerError as error:
             answers[key] = error
 
-    async def _answer(self, request: Any) -> JsonObject:
-        method = request.get("method") if isinstance(request, Mapping) else None
-        params = (request.get("params") or {}) if isinstance(request, Mapping) else {}
+    async def _answer(self, key: str, entry: OpenInput) -> JsonObject:
+        if (answer := entry.answer) is not None:
+            return answer
+        method = entry.method
         if method == "roots/list":
             return await self._inbound.list_roots()
         kind = KIND_OF_METHOD.get(str(method))
         if kind is None:
             raise PeerError(-32603, f"the server asked for input with {method!r}, which we do not know")
-        question = self._inbound.ask(
-            kind, params, arrival="input_required", belongs_to=Belonging(self._origin, "exact")
+        # Asked before a restart, it is still the same question.
+        entry.question = entry.question or self._inbound.ask(
+            kind,
+            entry.params,
+            arrival="input_required",
+            belongs_to=Belonging(self._origin, "exact"),
+            input_key=key,
         )
-        return await self._inbound.wait_for_answer(question)
+        return await self._inbound.wait_for_answer(entry.question)
 
     # URLs to be opened first
 
-    async def _opened(self, urls: Mapping[str, JsonObject]) -> bool:
-        """Whether there are URLs, and the user has agreed to open all of them."""
-        if not urls or not self._inbound.can_be_elicited:
-            return False
-        if self._agreed >= urls.keys():
-            # The user may still be there. The server says when it is done, if it says anything.
-            with self._peer.clock.move_on_after(URL_ROUND_DELAY):
-                await self._inbound.completed_urls.wait_for(urls)
-            return True
-        async with anyio.create_task_group() as tasks:
-            for elicitation_id in urls.keys() - self._agreed:
-                tasks.start_soon(self._open, elicitation_id, urls[elicitation_id])
-        return self._agreed >= urls.keys()
+    def _agree_to(self, refusal: JsonObject, answers: Mapping[str, Any]) -> None:
+        """
+        Raises:
+            PeerError: the server's own, if the user does not want to open all of them.
+        """
+        for key, answer in answers.items():
+            is_agreed = isinstance(answer, Mapping) and answer.get("action") == "accept"
+            if not is_agreed and key not in self._inbound.completed_urls:
+                raise PeerError(**refusal)
+            self._agreed.add(key)
 
-    async def _open(self, elicitation_id: str, params: JsonObject) -> None:
-        try:
-            question = self._inbound.ask(
-                "elicitation", params, arrival="input_required", belongs_to=Belonging(self._origin, "exact")
-            )
-            answer = await self._inbound.wait_for_answer(question)
-        except PeerError:
-            answer = {}
-        if answer.get("action") == "accept" or elicitation_id in self._inbound.completed_urls:
-            self._agreed.add(elicitation_id)
+    async def _wait_at(self, urls: Mapping[str, JsonObject]) -> None:
+        """The user may still be there. The server says when it is done, if it says anything."""
+        with self._peer.clock.move_on_after(URL_ROUND_DELAY):
+            await self._inbound.completed_urls.wait_for(urls)

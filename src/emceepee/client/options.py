@@ -53,6 +53,8 @@ class ClientOptions:
     """How long such a task lives if the server names no time."""
     min_receiver_task_ttl_ms: int = 0
     """How long it lives at least, whatever the server names."""
+    leaves_session: Callable[[], bool] = lambda: False
+    """Asked when we close a connection: whether its session is to live on at the server, for `Http(session=...)`."""
     extra_capabilities: Mapping[str, Any] = field(default_factory=dict)
     capabilities: Mapping[str, Any] | None = None
     """Declared instead of what follows from the rest: for whoever stands for somebody else."""

@@ -41,12 +41,20 @@ class Question:
     """An elicitation or sampling request that waits. `params` is the server's own, untouched."""
 
     def __init__(
-        self, kind: QuestionKind, params: Mapping[str, Any], *, arrival: Arrival, belongs_to: Belonging[Any]
+        self,
+        kind: QuestionKind,
+        params: Mapping[str, Any],
+        *,
+        arrival: Arrival,
+        belongs_to: Belonging[Any],
+        input_key: str | None = None,
     ) -> None:
         self.kind = kind
         self.params = params
         self.arrival: Arrival = arrival
         self.belongs_to = belongs_to
+        self.input_key = input_key
+        """Its key in the server's `inputRequests`, if it came from there."""
         self.settled: Settled | None = None
         self._result: Mapping[str, Any] | PeerError | None = None
         self._done = anyio.Event()
@@ -60,6 +68,11 @@ class Question:
     def message(self) -> str | None:
         message = self.params.get("message")
         return message if isinstance(message, str) else None
+
+    @property
+    def answered_with(self) -> dict[str, Any] | None:
+        """The answer; None for a question that has none, or not yet."""
+        return dict(self._result) if self.settled == "answered" and isinstance(self._result, Mapping) else None
 
     async def respond(self, result: Mapping[str, Any]) -> None:
         """Answer with the protocol's own result: an `ElicitResult` or a `CreateMessageResult`.

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from emceepee.clock import Clock
 from emceepee.errors import SettingsError
 from emceepee.wire.http import HttpTransport
+from emceepee.wire.negotiation import ServerSession
 from emceepee.wire.sse import SseTransport
 from emceepee.wire.stdio import StdioTransport
 from emceepee.wire.transport import Transport
@@ -24,6 +25,8 @@ class Http:
     url: str
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     fallback: bool = True
+    session: ServerSession | None = field(default=None, repr=False)
+    """Of an earlier connection, to be taken up again if the server still knows it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +62,16 @@ def transports_for(
         case str():
             return transports_for(Http(target), clock)
         case Http():
-            http = HttpTransport(_checked(target.url), headers=target.headers, clock=clock)
-            return (http, SseTransport(target.url, headers=target.headers)) if target.fallback else (http,)
+            session_id = None if target.session is None else target.session.session_id
+            http = HttpTransport(_checked(target.url), headers=target.headers, clock=clock, session_id=session_id)
+            return (http, SseTransport(target.url, headers=target.headers, clock=clock)) if target.fallback else (http,)
         case Sse():
-            return (SseTransport(_checked(target.url), headers=target.headers),)
+            return (SseTransport(_checked(target.url), headers=target.headers, clock=clock),)
         case Stdio():
-            return (StdioTransport(target.command, target.args, env=target.env, cwd=target.cwd, on_stderr=on_stderr),)
+            stdio = StdioTransport(
+                target.command, target.args, env=target.env, cwd=target.cwd, on_stderr=on_stderr, clock=clock
+            )
+            return (stdio,)
         case _:
             return (target,)
 

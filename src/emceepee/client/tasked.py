@@ -104,7 +104,7 @@ class TaskRunner:
             self._events.emit(TaskStatus(latest))
             on_task(TaskStatus(latest))
 
-        follower = Follower(self._peer, self._inbound, self.era, origin, on_task=changed, inputs=resumption.inputs)
+        follower = Follower(self._peer, self._inbound, self.era, origin, on_task=changed, resumption=resumption)
         self._listener.add_task(task.task_id)
         try:
             result = await follower.follow(task)

@@ -5,6 +5,7 @@ flags together into a `Configuration`, and can do so again when the file has cha
 the servers. Inner code receives only its own part: `HubSettings`, `HttpSettings`.
 """
 
+from emceepee.config.access import AccessSettings, OAuthSettings
 from emceepee.config.changes import Changes, changes
 from emceepee.config.file import load_servers
 from emceepee.config.fingerprint import Fingerprint, Stillness, fingerprint
@@ -15,11 +16,13 @@ from emceepee.config.sources import Configuration, Sources
 from emceepee.config.values import HttpSettings, HubSettings
 
 __all__ = [
+    "AccessSettings",
     "Changes",
     "Configuration",
     "Fingerprint",
     "HttpSettings",
     "HubSettings",
+    "OAuthSettings",
     "ServerConfig",
     "Settings",
     "Sources",

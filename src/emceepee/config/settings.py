@@ -14,6 +14,8 @@ from typing import Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from emceepee.config.access import AccessSettings, OAuthSettings
+from emceepee.config.kinds import HostNames, HttpUrl, Token, Tokens, Words
 from emceepee.config.problems import WrongSettings, did_you_mean, printable
 from emceepee.config.values import HttpSettings, HubSettings
 from emceepee.core.state import SessionLimits
@@ -44,6 +46,27 @@ class Settings(BaseModel):
     host: str = Field(default=_HTTP.host, min_length=1, description="the address to listen on")
     port: int = _span(_HTTP.port, 0, 65_535, "the port to listen on; 0 picks a free one")
     allow_spawn: bool = Field(default=_HTTP.allow_spawn, description="let clients start programs with add_server")
+    token: Token = Field(
+        default="", repr=False, description="what clients have to send as Authorization: Bearer; better in a file"
+    )
+    token_file: str = Field(default="", description="a file with the token and nothing else")
+    tokens: Tokens = Field(
+        default_factory=dict, repr=False, description="a token for each of several users, NAME=TOKEN,NAME=TOKEN"
+    )
+    allowed_hosts: HostNames = Field(
+        default=(), description="names under which clients reach the hub, say through a proxy, separated by commas"
+    )
+    oauth_issuer: HttpUrl = Field(default="", description="an OAuth issuer whose access tokens let clients in")
+    oauth_resource: HttpUrl = Field(
+        default="", description="the URL of the hub as clients know it; default: where it listens"
+    )
+    oauth_audience: str = Field(default="", description="whom the tokens have to be for; default: oauth_resource")
+    oauth_scopes: Words = Field(default=(), description="scopes that a token needs, separated by commas")
+    oauth_introspection_url: HttpUrl = Field(
+        default="", description="where to ask the issuer about tokens; default: they are JWTs, and checked here"
+    )
+    oauth_client_id: str = Field(default="", description="who we are at oauth_introspection_url")
+    oauth_client_secret: str = Field(default="", repr=False, description="our secret at oauth_introspection_url")
     max_body_bytes: int = _span(_HTTP.max_body_bytes, 1024, 1024**3, "the largest request body")
     max_sessions: int = _span(_HUB.max_sessions, 1, 1_000_000, "sessions at a time")
     session_idle_ms: int = _span(_HUB.session_idle_ms, 1, MONTH_MS, "how long a session may be idle before it ends")
@@ -98,7 +121,26 @@ class Settings(BaseModel):
     @property
     def http(self) -> HttpSettings:
         return HttpSettings(
-            host=self.host, port=self.port, allow_spawn=self.allow_spawn, max_body_bytes=self.max_body_bytes
+            host=self.host,
+            port=self.port,
+            allow_spawn=self.allow_spawn,
+            max_body_bytes=self.max_body_bytes,
+            allowed_hosts=self.allowed_hosts,
+            access=AccessSettings(self.token, self.token_file, self.tokens, self._oauth),
+        )
+
+    @property
+    def _oauth(self) -> OAuthSettings | None:
+        if not self.oauth_issuer:
+            return None
+        return OAuthSettings(
+            issuer=self.oauth_issuer,
+            resource=self.oauth_resource,
+            audience=self.oauth_audience,
+            scopes=self.oauth_scopes,
+            introspection_url=self.oauth_introspection_url,
+            client_id=self.oauth_client_id,
+            client_secret=self.oauth_client_secret,
         )
 
 
@@ -108,7 +150,27 @@ def _root_uri(root: str) -> str:
 
 SETTING_NAMES: tuple[str, ...] = tuple(Settings.model_fields)
 
-SERVE_ONLY = frozenset({"host", "port", "allow_spawn", "max_body_bytes", "max_sessions", "session_idle_ms"})
+SERVE_ONLY = frozenset(
+    {
+        "host",
+        "port",
+        "allow_spawn",
+        "token",
+        "token_file",
+        "tokens",
+        "allowed_hosts",
+        "oauth_issuer",
+        "oauth_resource",
+        "oauth_audience",
+        "oauth_scopes",
+        "oauth_introspection_url",
+        "oauth_client_id",
+        "oauth_client_secret",
+        "max_body_bytes",
+        "max_sessions",
+        "session_idle_ms",
+    }
+)
 """Settings without a meaning for the one client of a pipe; in a file that is shared with `serve` they do no harm."""
 
 _SCHEMAS: Mapping[str, Mapping[str, Any]] = Settings.model_json_schema()["properties"]
@@ -121,7 +183,7 @@ class Described:
     name: str
     help: str
     default: Any
-    kind: Literal["integer", "boolean", "string"]
+    kind: Literal["integer", "boolean", "string", "array", "object"]
     choices: tuple[str, ...]
     expected: str
 
@@ -129,13 +191,15 @@ class Described:
 def described(name: str) -> Described:
     schema = _SCHEMAS[name]
     kind, choices = schema["type"], tuple(schema.get("enum", ()))
-    if choices:
+    if "expected" in schema:
+        expected = schema["expected"]
+    elif choices:
         expected = f"one of {', '.join(choices)}"
     elif kind == "integer":
         expected = f"a whole number from {schema['minimum']} to {schema['maximum']}"
     else:
         expected = "true or false" if kind == "boolean" else "a text"
-    return Described(name, schema["description"], schema["default"], kind, choices, f"expected {expected}")
+    return Described(name, schema["description"], schema.get("default"), kind, choices, f"expected {expected}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +243,8 @@ def merged(layers: Sequence[Layer]) -> Settings:
         for name in each.given.model_fields_set:
             values[name], keys[name] = getattr(each.given, name), each.key_of(name)
     settings = Settings.model_validate(values)
+    if settings.token and settings.token_file:
+        raise WrongSettings([SettingsError(keys["token_file"], f"expected only one of it and {keys['token']}")])
     if "task_ttl_ms" in values and settings.task_ttl_ms > settings.max_task_ttl_ms:
         expected = f"expected at most max_task_ttl_ms, which is {settings.max_task_ttl_ms}"
         raise WrongSettings([SettingsError(keys["task_ttl_ms"], expected)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from emceepee.config.access import AccessSettings
 from emceepee.core.backoff import Backoff
 from emceepee.core.state import SessionLimits
 
@@ -28,6 +29,9 @@ class HttpSettings:
     allow_spawn: bool = False
     """Whether a client may have programs started with `add_server`."""
     max_body_bytes: int = 4 * 1024 * 1024
+    allowed_hosts: tuple[str, ...] = ()
+    """Names under which clients reach us, besides those that we know ourselves."""
+    access: AccessSettings = field(default_factory=AccessSettings)
     keepalive_seconds: float = 15.0
     prime_seconds: float = 1.0
     resume_seconds: float = 10.0

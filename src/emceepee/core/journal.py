@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from emceepee.core.events import Event
+    from emceepee.core.questions import Question
     from emceepee.core.tasks import Task
 
 __all__ = ["Journal"]
@@ -18,6 +19,10 @@ class Journal:
 
     def forget_task(self, task_id: str) -> None: ...
 
+    def save_question(self, question: Question) -> None: ...
+
+    def forget_question(self, request_id: str) -> None: ...
+
     def save_event(self, event: Event) -> None: ...
 
     def forget_event(self, event_id: str) -> None:
@@ -25,3 +30,6 @@ class Journal:
 
     def forget_events(self, last_event_id: str) -> None:
         """Events up to this one need not be told after a restart: they were evicted."""
+
+    def save_events_lost(self, count: int) -> None:
+        """So many were evicted before anyone was told of them, and nobody has been told of that yet."""

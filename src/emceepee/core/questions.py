@@ -14,11 +14,13 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar
 from emceepee.clock import Clock, isoformat
 from emceepee.core.deadlines import DeadlineQueue
 from emceepee.core.events import Emit, EventType
+from emceepee.core.journal import Journal
 from emceepee.core.timers import Timer
 from emceepee.errors import ImpossibleTransition, RequestNotFound
 from emceepee.ids import IdFactory
 
 __all__ = [
+    "SURVIVING_ARRIVALS",
     "TRANSITIONS",
     "Arrival",
     "Belonging",
@@ -33,6 +35,9 @@ __all__ = [
 QuestionKind: TypeAlias = Literal["elicitation", "sampling"]
 Arrival: TypeAlias = Literal["request", "receiver_task", "input_required", "task_input"]
 """A blocking request, one with `params.task`, an `input_required` result, or a native task's `inputRequests`."""
+SURVIVING_ARRIVALS: frozenset[Arrival] = frozenset({"input_required", "task_input"})
+"""These questions do not live on a connection: the answer travels in a request of our own. They survive its loss, and a
+restart of ours."""
 Certainty: TypeAlias = Literal["exact", "sole", "unknown"]
 QuestionState: TypeAlias = Literal[
     "pending", "accepted", "declined", "cancelled", "completed", "rejected", "expired", "withdrawn"
@@ -89,6 +94,13 @@ class Question:
     arrival: Arrival
     certainty: Certainty
     task_id: str | None = None
+    input_key: str | None = None
+    """Its key in the server's `inputRequests`, if it came from there; never shown to a client."""
+
+    @property
+    def survives(self) -> bool:
+        """Whether it outlives connections and restarts."""
+        return self.arrival in SURVIVING_ARRIVALS
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -115,9 +127,11 @@ class QuestionTable:
         emit: Emit,
         *,
         timeout_ms: int = 600_000,
+        journal: Journal | None = None,
         on_change: Callable[[str | None], None] = lambda _task_id: None,
     ) -> None:
         self._on_change = on_change
+        self._journal = journal or Journal()
         self._clock = clock
         self._ids = ids
         self._deadlines = deadlines
@@ -156,6 +170,7 @@ class QuestionTable:
         arrival: Arrival,
         certainty: Certainty,
         task_id: str | None = None,
+        input_key: str | None = None,
     ) -> Question:
         """Park a question and tell it."""
         now = self._clock.now()
@@ -169,8 +184,10 @@ class QuestionTable:
             arrival=arrival,
             certainty=certainty,
             task_id=task_id,
+            input_key=input_key,
         )
         self._open[question.request_id] = question
+        self._save(question)
         self._deadlines.set(Timer("question", question.request_id), self._clock.monotonic() + self._timeout)
         self._on_change(task_id)
         self._emit(_REQUEST_EVENT[kind], server, question.as_json())
@@ -181,8 +198,15 @@ class QuestionTable:
         if (question := self._open.get(request_id)) is None:
             raise ImpossibleTransition(f"question {request_id}", self._settled.get(request_id, "unknown"), "assigned")
         question = self._open[request_id] = replace(question, task_id=task_id)
+        self._save(question)
         self._on_change(task_id)
         return question
+
+    def restore(self, question: Question) -> None:
+        """Put back a question from before a restart, with what is left of its time."""
+        self._open[question.request_id] = question
+        left = max(0.0, question.expires_at - self._clock.now())
+        self._deadlines.set(Timer("question", question.request_id), self._clock.monotonic() + left)
 
     def settle(self, request_id: str, state: QuestionState, *, reason: str | None = None) -> Question:
         """Take a question off the list; one that nobody answered is told, with the reason."""
@@ -194,11 +218,17 @@ class QuestionTable:
         del self._open[request_id]
         self._deadlines.discard(Timer("question", request_id))
         self._remember(request_id, state)
+        if question.survives:
+            self._journal.forget_question(request_id)
         self._on_change(question.task_id)
         if state in _LOST:
             event: EventType = "question_withdrawn" if state == "withdrawn" else _EXPIRED_EVENT[question.kind]
             self._emit(event, question.server, {"request_id": request_id, "reason": reason or state})
         return question
+
+    def _save(self, question: Question) -> None:
+        if question.survives:
+            self._journal.save_question(question)
 
     def _remember(self, request_id: str, state: QuestionState) -> None:
         self._settled[request_id] = state

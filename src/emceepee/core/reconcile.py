@@ -9,16 +9,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from emceepee.core.questions import Arrival, Question
+from emceepee.core.questions import Question
 from emceepee.core.tasks import Task
 
-__all__ = ["SURVIVING_ARRIVALS", "LostDecisions", "Reconciled", "ServerAnswer", "decide_on_loss", "reconcile"]
+__all__ = ["LostDecisions", "Reconciled", "ServerAnswer", "decide_on_loss", "reconcile"]
 
 ServerAnswer: TypeAlias = Literal["known", "finished", "unknown"]
 """What `tasks/get` says of a task after a reconnect."""
-
-SURVIVING_ARRIVALS: frozenset[Arrival] = frozenset({"input_required", "task_input"})
-"""These questions do not live on a connection: the answer travels in a request of our own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +34,14 @@ def decide_on_loss(tasks: Iterable[Task], questions: Iterable[Question]) -> Lost
     A call that waits for the answer to a question which does not live on the connection is as good as asleep: it lives.
     """
     tasks, questions = list(tasks), list(questions)
-    kept_questions = [question for question in questions if question.arrival in SURVIVING_ARRIVALS]
+    kept_questions = [question for question in questions if question.survives]
     asleep = {question.task_id for question in kept_questions}
     kept_tasks = [task for task in tasks if task.server_task_id is not None or task.task_id in asleep]
     kept = {task.task_id for task in kept_tasks}
     return LostDecisions(
         failed_tasks=tuple(task.task_id for task in tasks if task.task_id not in kept),
         kept_tasks=tuple(task.task_id for task in kept_tasks),
-        rejected_questions=tuple(
-            question.request_id for question in questions if question.arrival not in SURVIVING_ARRIVALS
-        ),
+        rejected_questions=tuple(question.request_id for question in questions if not question.survives),
         kept_questions=tuple(question.request_id for question in kept_questions),
     )
 

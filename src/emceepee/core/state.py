@@ -65,5 +65,6 @@ class SessionState:
             self.deadlines,
             self.events.append,
             timeout_ms=limits.question_timeout_ms,
+            journal=journal,
             on_change=self.watchers.changed,
         )

@@ -65,6 +65,10 @@ class Task:
     created_at: float
     last_updated_at: float
     ttl_ms: int
+    expires_at: float
+    """When its TTL ends, as far as that does not stand still."""
+    ttl_left: float | None = None
+    """What is left of its TTL, in seconds, while that stands still."""
     progress: Mapping[str, Any] | None = None
     result: Mapping[str, Any] | None = None
     error: str | None = None
@@ -159,6 +163,7 @@ class TaskTable:
         status_message: str | None = None,
     ) -> Task:
         now = self._clock.now()
+        ttl_ms = self.limits.ttl_ms(ttl_ms)
         task = Task(
             task_id=self._ids(),
             origin=origin,
@@ -169,7 +174,8 @@ class TaskTable:
             status_message=status_message,
             created_at=now,
             last_updated_at=now,
-            ttl_ms=self.limits.ttl_ms(ttl_ms),
+            ttl_ms=ttl_ms,
+            expires_at=now + ttl_ms / 1000,
             progress=progress,
         )
         self._tasks[task.task_id] = task
@@ -227,7 +233,13 @@ class TaskTable:
         if status not in TRANSITIONS[task.status]:
             raise ImpossibleTransition(f"task {task_id}", task.status, status)
         task = self._replace(
-            task, status=status, result=result, error=error, peer_error=peer_error, status_message=None
+            task,
+            status=status,
+            result=result,
+            error=error,
+            peer_error=peer_error,
+            status_message=None,
+            ttl_left=None,
         )
         self._journal.save_task(task)
         del self._live[task_id]
@@ -256,6 +268,8 @@ class TaskTable:
         holders, remaining = self._paused.get(task_id, (0, self.remaining_ttl(task_id)))
         self._paused[task_id] = (holders + 1, remaining)
         self._deadlines.discard(Timer("task_ttl", task_id))
+        if holders == 0:
+            self._note_ttl(task_id, ttl_left=remaining)
 
     def resume_ttl(self, task_id: str) -> None:
         """A question of the task was settled; the TTL runs on after the last of them."""
@@ -267,6 +281,12 @@ class TaskTable:
             return
         del self._paused[task_id]
         self._deadlines.set(Timer("task_ttl", task_id), self._clock.monotonic() + remaining)
+        self._note_ttl(task_id, ttl_left=None, expires_at=self._clock.now() + remaining)
+
+    def _note_ttl(self, task_id: str, **changes: float | None) -> None:
+        """Write down how the TTL stands; that is no news of the task itself."""
+        task = self._tasks[task_id] = replace(self.get(task_id), **changes)  # type: ignore[arg-type]
+        self._journal.save_task(task)
 
     def forget(self, task_id: str) -> None:
         """Drop a terminal task whose retention is over."""
@@ -279,13 +299,17 @@ class TaskTable:
 
     def restore(self, task: Task) -> None:
         """Put back a task from before a restart, with what is left of its time."""
-        self._tasks[task.task_id] = task
-        age = self._clock.now() - (task.last_updated_at if task.is_terminal else task.created_at)
-        span_ms = self.limits.retention_ms if task.is_terminal else task.ttl_ms
-        timer = Timer("task_retention" if task.is_terminal else "task_ttl", task.task_id)
-        self._deadlines.set(timer, self._clock.monotonic() + max(0.0, span_ms / 1000 - age))
-        if not task.is_terminal:
+        now = self._clock.now()
+        if task.is_terminal:
+            left = task.last_updated_at + self.limits.retention_ms / 1000 - now
+        else:
+            # The questions that it stood still for may be lost; those that are not make it stand still again.
+            left = task.expires_at - now if task.ttl_left is None else task.ttl_left
+            task = replace(task, ttl_left=None, expires_at=now + left)
             self._live[task.task_id] = None
+        self._tasks[task.task_id] = task
+        timer = Timer("task_retention" if task.is_terminal else "task_ttl", task.task_id)
+        self._deadlines.set(timer, self._clock.monotonic() + max(0.0, left))
 
     def _replace(self, task: Task, **changes: Any) -> Task:
         task = replace(task, last_updated_at=self._clock.now(), **changes)

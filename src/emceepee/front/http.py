@@ -10,11 +10,9 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 from urllib.parse import parse_qs
 
-from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
 from mcp_types import INVALID_REQUEST, PROTOCOL_VERSION_META_KEY, UNSUPPORTED_PROTOCOL_VERSION
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS, SUPPORTED_PROTOCOL_VERSIONS
 from starlette.datastructures import Headers
-from starlette.requests import Request as HttpRequest
 from starlette.types import Receive, Scope, Send
 
 from emceepee.config import HttpSettings
@@ -22,6 +20,7 @@ from emceepee.errors import PeerError
 from emceepee.front.exchange import Patience, send_body, send_json
 from emceepee.front.gate import Gate, OpenGate
 from emceepee.front.handshake_http import HandshakeHttp, Posted
+from emceepee.front.hosts import HostCheck
 from emceepee.front.jsonrpc import Message, Request, error_message, parse
 from emceepee.front.modern_http import ModernHttp
 from emceepee.front.refusals import Refused
@@ -46,7 +45,7 @@ class HttpFront:
         self._metrics = metrics
         self._gate = gate or OpenGate()
         self._services = Services(hub)
-        self._security = TransportSecurityMiddleware(_allowed(settings))
+        self._hosts = HostCheck(settings)
         patience = Patience(settings.keepalive_seconds, settings.prime_seconds, settings.resume_seconds)
         self._handshake = HandshakeHttp(hub, patience, may_spawn=settings.allow_spawn)
         self._modern = ModernHttp(hub, patience, may_spawn=settings.allow_spawn)
@@ -70,7 +69,13 @@ class HttpFront:
         if path == "/healthz":
             await send_json(send, {"status": "ok", "sessions": len(self._hub.sessions)})
             return
+        if method == "GET" and (document := self._gate.documents.get(path)) is not None:
+            # Clients that are web pages have to read it before they have any credentials.
+            await send_json(send, document, 200, ((b"access-control-allow-origin", b"*"),))
+            return
         if path == "/metrics" and self._metrics is not None:
+            await self._hosts.check(scope)
+            await self._gate.principal_of(scope)
             await send_body(send, self._metrics.exposition(), CONTENT_TYPE)
             return
         if path != "/mcp" and not path.startswith("/mcp/"):
@@ -78,9 +83,7 @@ class HttpFront:
         if method not in METHODS:
             allow = ((b"allow", ", ".join(METHODS).encode()),)
             raise Refused(405, PeerError(INVALID_REQUEST, "Method not allowed"), allow)
-        refused = await self._security.validate_request(HttpRequest(scope), is_post=method == "POST")
-        if refused is not None:
-            raise Refused(refused.status_code, PeerError(INVALID_REQUEST, bytes(refused.body).decode()))
+        await self._hosts.check(scope)
         principal = await self._gate.principal_of(scope)
         service = self._services.find(path.removeprefix("/mcp").lstrip("/"), principal)
         if service is None:
@@ -129,21 +132,6 @@ def _is_modern(version: str | None, message: Message) -> bool:
 
 def _not_found(text: str) -> Refused:
     return Refused(404, PeerError(INVALID_REQUEST, f"Not found: {text}"))
-
-
-def _allowed(settings: HttpSettings) -> TransportSecuritySettings:
-    """Loopback names with any port, and the host that we were told to bind: anything else is DNS rebinding."""
-    hosts = ["127.0.0.1", "localhost", "[::1]", settings.host]
-    return TransportSecuritySettings(
-        allowed_hosts=[pattern for host in hosts for pattern in (host, f"{host}:*")],
-        allowed_origins=[
-            pattern for host in hosts for scheme in ("http", "https") for pattern in _origins(scheme, host)
-        ],
-    )
-
-
-def _origins(scheme: str, host: str) -> tuple[str, str]:
-    return f"{scheme}://{host}", f"{scheme}://{host}:*"
 
 
 def _check_accept(headers: Headers, *wanted: str) -> None:

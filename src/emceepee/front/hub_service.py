@@ -28,8 +28,14 @@ INSTRUCTIONS = (
     "respond_to_elicitation or respond_to_sampling, wait with await_activity, and get the result with get_task_result."
 )
 
-WORKSPACE: JsonObject = {"type": "string", "description": "Whose state to use; default: default."}
-"""Listed to modern clients with every tool, for they have no session to keep their state apart."""
+ABOUT_WORKSPACES = (
+    " Every tool takes a workspace: a name of your choice that keeps your tasks, questions and events apart from those "
+    "of others. Leave it out, or give the same one with every call."
+)
+
+WORKSPACE: JsonObject = {"type": "string"}
+"""Listed to modern clients with every tool, for they have no session to keep their state apart. What it means is said
+once, in the instructions: 24 times over would cost a model more than the tools themselves."""
 
 
 class HubService:
@@ -50,7 +56,7 @@ class HubService:
         return {
             "capabilities": capabilities,
             "serverInfo": {"name": "emceepee", "title": "emceepee", "version": __version__},
-            "instructions": INSTRUCTIONS,
+            "instructions": INSTRUCTIONS + ABOUT_WORKSPACES if client.is_modern else INSTRUCTIONS,
         }
 
     def workspace_of(self, request: Request) -> str | None:

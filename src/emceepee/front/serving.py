@@ -12,13 +12,13 @@ import uvicorn
 
 from emceepee.config import HttpSettings
 from emceepee.errors import SettingsError
+from emceepee.front.gate import Gate
 from emceepee.front.http import HttpFront
 from emceepee.hub import Hub
+from emceepee.loopback import is_loopback
 from emceepee.observe import Metrics
 
 __all__ = ["bind", "serve_http"]
-
-LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 DRAIN_SECONDS = 1
 """How long uvicorn waits for connections whose requests we have ended already."""
@@ -41,12 +41,15 @@ def bind(settings: HttpSettings) -> socket.socket:
     Raises:
         SettingsError: the address cannot be had, or is open to others without any authentication.
     """
-    if settings.host not in LOOPBACK:
+    if not is_loopback(settings.host) and not settings.access.is_guarded:
         raise SettingsError(
-            "--host", f"{settings.host} is not a loopback address, and there is no authentication yet; use 127.0.0.1"
+            "--host",
+            f"{settings.host} can be reached by others, who would need no credentials: set a token (--token-file, "
+            "EMCEEPEE_TOKEN) or oauth_issuer, or use 127.0.0.1",
         )
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # The protocol is named, and inherited by what is accepted: asyncio switches Nagle off only where it reads TCP.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((settings.host, settings.port))
@@ -63,12 +66,13 @@ async def serve_http(
     settings: HttpSettings,
     listener: socket.socket,
     stop: anyio.Event,
-    metrics: Metrics | None = None,
     *,
+    metrics: Metrics | None = None,
+    gate: Gate | None = None,
     task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve until `stop` is set; then end open requests and let the connections go."""
-    front = HttpFront(hub, settings, metrics)
+    front = HttpFront(hub, settings, metrics, gate)
     server = _Server(
         uvicorn.Config(
             front,

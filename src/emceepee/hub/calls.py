@@ -13,7 +13,7 @@ from typing import Any
 import anyio.abc
 from structlog import get_logger
 
-from emceepee.client import RemoteTask
+from emceepee.client import RemoteTask, Resumption
 from emceepee.clock import Clock
 from emceepee.core.state import SessionState
 from emceepee.core.tasks import FinalStatus, Task, TaskStatus
@@ -31,7 +31,7 @@ from emceepee.hub.attendant import Attendant
 from emceepee.hub.call import Call, Promotion
 from emceepee.hub.link import Link
 from emceepee.hub.telemetry import CallOutcome, Telemetry
-from emceepee.hub.work import ToolCall, Work
+from emceepee.hub.work import Work
 
 __all__ = ["CallRunner"]
 
@@ -53,6 +53,7 @@ class CallRunner:
         max_live: int,
         telemetry: Telemetry,
         on_promoted: Callable[[Call], None] = lambda _call: None,
+        on_native: Callable[[Call], None] = lambda _call: None,
         on_ended: Callable[[Call], None] = lambda _call: None,
     ) -> None:
         self._state = state
@@ -61,6 +62,7 @@ class CallRunner:
         self._max_live = max_live
         self._telemetry = telemetry
         self._on_promoted = on_promoted
+        self._on_native = on_native
         self._on_ended = on_ended
         self._numbers = count(1)
         self._live: dict[int, Call] = {}
@@ -109,7 +111,8 @@ class CallRunner:
             started=self._clock.monotonic(),
             news=self,
         )
-        call.attendant = attendant or call.attendant
+        if attendant is not None:
+            call.attendant = call.caller = attendant
         self._live[call.number] = call
         if timeout_ms is not None:
             self._state.deadlines.set(call.timer, call.started + timeout_ms / 1000)
@@ -117,14 +120,12 @@ class CallRunner:
         self._tasks.start_soon(self._run, call)
         return call
 
-    def take_up(self, link: Link, task: Task, server_task_id: str) -> Call:
-        """Go on with a native task from before a restart: its server is asked about it."""
-        work = ToolCall(task.tool, task.args)
+    def take_up(self, link: Link, task: Task, work: Work, resumption: Resumption) -> Call:
+        """Go on with a task from before a restart."""
         call = Call(next(self._numbers), link, work, ttl_ms=task.ttl_ms, started=self._clock.monotonic(), news=self)
         call.task_id = task.task_id
-        call.server_task = call.resumption.server_task = RemoteTask(
-            server_task_id, "working", None, None, task.poll_interval_ms, {}
-        )
+        call.resumption = resumption
+        call.server_task = resumption.server_task
         call.turned.set()
         link.start()
         self._live[call.number] = call
@@ -139,7 +140,9 @@ class CallRunner:
         self._by_task[task.task_id] = call
         self._state.deadlines.discard(call.timer)
         self._telemetry.call_promoted(call.server, why)
-        log.info("tool_execution_timeout", server=call.server, tool=call.tool, task_id=task.task_id, reason=why)
+        # A question or a client that went away is no timeout, and whoever counts those must not count it.
+        event = "tool_execution_timeout" if why == "timeout" else "tool_execution_promoted"
+        log.info(event, server=call.server, tool=call.tool, task_id=task.task_id, reason=why)
         self._on_promoted(call)
         call.attendant = Attendant()
         call.turned.set()
@@ -211,6 +214,7 @@ class CallRunner:
             return
         if call.task_id is not None:
             self._tell_table(call.task_id, task)
+            self._on_native(call)
         elif call.attendant.takes_tasks:
             self.promote(call, "server_task")
 
@@ -287,6 +291,7 @@ class CallRunner:
         call.task_id = task.task_id
         if call.server_task is not None:
             self._tell_table(task.task_id, call.server_task)
+            self._on_native(call)
         return task
 
     def _tell_table(self, task_id: str, server_task: RemoteTask) -> None:

@@ -16,7 +16,7 @@ from emceepee.config import HubSettings, ServerConfig
 from emceepee.errors import EmceepeeError, SessionClosed
 from emceepee.hub.journal import Memories, forget_server, recall, save_secret, save_server, save_session
 from emceepee.hub.link import target_of
-from emceepee.hub.origin import Origin
+from emceepee.hub.origin import LOCAL, Origin
 from emceepee.hub.registry import ServerRegistry
 from emceepee.hub.session import Session
 from emceepee.hub.shared import Shared
@@ -48,9 +48,12 @@ class Hub:
         telemetry: Telemetry | None = None,
         store: Store | None = None,
         restore_programs: bool = True,
+        has_local_user: bool = True,
     ) -> None:
-        """`restore_programs` says whether programs that clients added before a restart may be started again."""
+        """`restore_programs` says whether programs that clients added before a restart may be started again,
+        `has_local_user` whether there are clients that need not say who they are."""
         self._restore_programs = restore_programs
+        self._has_local_user = has_local_user
         self.clock = clock or SystemClock()
         self.settings = settings or HubSettings()
         self.registry = ServerRegistry(servers)
@@ -114,7 +117,7 @@ class Hub:
         if connect:
             session.connect_all()
         # Its id is about to be told, and has to be known to the next hub as well.
-        await session.durable()
+        await self.store.sync()
         return session
 
     async def workspace(self, origin: Origin) -> Session:
@@ -154,11 +157,13 @@ class Hub:
     async def _restore(self, memories: Memories) -> None:
         """Be who we were before a restart, as far as that was written down."""
         self._secrets.update(memories.secrets)
-        for config in memories.servers:
+        for config, principal in memories.servers:
             if config.is_program and not self._restore_programs:
                 log.warning("server_not_restored", server=config.name, reason="starting programs is not allowed")
-            elif config.name not in self.registry:
-                self.registry.put(config)
+            elif principal != LOCAL:
+                self.registry.put(config, principal)
+            elif self._has_local_user and config.name not in self.registry.of(LOCAL):
+                self.registry.put(config, LOCAL)
         for session_id, memory in memories.sessions.items():
             session = Session(session_id, self._shared, memory.origin, memory)
             await self._open(session)
@@ -172,7 +177,7 @@ class Hub:
 
     def knows_server(self, name: str, principal: str) -> bool:
         """Whether there is a server of that name for this principal."""
-        return name in self.registry
+        return name in self.registry.of(principal)
 
     def secret(self, name: str) -> bytes:
         """A key of 32 bytes that outlives a restart, made when it is first asked for."""
@@ -182,31 +187,54 @@ class Hub:
         return bytes.fromhex(self._secrets[name])
 
     async def put_server(self, config: ServerConfig, by: Session | None = None) -> None:
-        """Add or update a server; the sessions other than `by` are told, and connect to it as well."""
-        before = self.registry.put(config)
-        if before == config:
-            return
-        if by is not None:
-            save_server(self.store, config)
-        for session in self._open_sessions():
-            if before is not None:
-                await session.drop_link(config.name, "Server updated")
-            if session is not by:
-                session.announce("server_added", config.name, updated=before is not None)
-                if session.connects_to_all:
-                    session.link(config.name).start()
+        """Add or update a server, for the principal of `by` or for everybody.
 
-    async def remove_server(self, name: str) -> None:
+        Other sessions than `by` that can see it are told, and connect to it as well.
         """
+        owner = None if by is None else by.origin.principal
+        if self.registry.find(config.name, owner or LOCAL) == config:
+            return
+        seen = self._seen(config.name)
+        self.registry.put(config, owner)
+        if owner is not None:
+            save_server(self.store, config, owner)
+        await self._tell_of(config.name, seen, by)
+
+    async def remove_server(self, name: str, by: Session | None = None) -> None:
+        """Remove a server of the principal of `by`, or one of everybody's.
+
         Raises:
             ServerNotFound: there is none of that name.
+            NotAllowed: it is not theirs.
         """
-        self.registry.remove(name)
-        forget_server(self.store, name)
-        for session in self._open_sessions():
-            await session.drop_link(name, "Server removed")
-            session.state.buffers.forget(name)
-            session.announce("server_removed", name)
+        principal = LOCAL if by is None else by.origin.principal
+        seen = self._seen(name)
+        self.registry.remove(name, principal)
+        forget_server(self.store, name, principal)
+        await self._tell_of(name, seen)
+
+    def _seen(self, name: str) -> list[tuple[Session, ServerConfig | None]]:
+        """What the open sessions see under a name."""
+        return [(session, session.registry.find(name)) for session in self._open_sessions()]
+
+    async def _tell_of(
+        self, name: str, seen: list[tuple[Session, ServerConfig | None]], by: Session | None = None
+    ) -> None:
+        """Have the sessions take up what they see now under a name, instead of what they saw."""
+        changes = [(session, before, session.registry.find(name)) for session, before in seen]
+        for session, before, now in changes:
+            if before == now:
+                continue
+            if before is not None:
+                await session.drop_link(name, "Server removed" if now is None else "Server updated")
+            if now is None:
+                session.state.buffers.forget(name)
+                session.announce("server_removed", name)
+            elif session is not by:
+                session.announce("server_added", name, updated=before is not None)
+                if session.connects_to_all and not session.is_closing and name in session.registry:
+                    session.link(name).start()
+        await self.store.sync()
 
     def _open_sessions(self) -> list[Session]:
         return [session for session in self.sessions.values() if not session.is_closing]

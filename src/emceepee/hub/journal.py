@@ -6,17 +6,24 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeAlias
 
+from emceepee.clock import Clock
 from emceepee.config import ServerConfig
+from emceepee.core.deadlines import DeadlineQueue
 from emceepee.core.events import Event
 from emceepee.core.journal import Journal
+from emceepee.core.questions import Question
 from emceepee.core.tasks import Task
-from emceepee.hub.origin import Origin
+from emceepee.core.timers import Timer
+from emceepee.hub.late_events import LateEvents
+from emceepee.hub.origin import LOCAL, Origin
+from emceepee.hub.server_sessions import KeptSession, ServerSessions
 from emceepee.store import Key, Store
 
 __all__ = [
     "Memories",
     "SessionMemories",
     "StoreJournal",
+    "WaitingCall",
     "forget_server",
     "recall",
     "save_secret",
@@ -27,76 +34,183 @@ __all__ = [
 JsonObject: TypeAlias = dict[str, Any]
 
 NOBODY = ""
-"""The owner of what belongs to no session."""
+"""The owner of what belongs to no session, and of the local user's servers; those of others have their principal."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingCall:
+    """A call that waits for answers, beside what its task says of it."""
+
+    method: str
+    resumption: JsonObject
 
 
 class StoreJournal(Journal):
-    """Writes a session down; after `stop` it writes no more, so that a hub that ends changes nothing that is kept."""
+    """Writes a session down; after `stop` it writes no more, so that a hub that ends changes nothing that is kept.
 
-    def __init__(self, store: Store, session_id: str) -> None:
+    It knows what it owes: what has to be durable before the session's client hears of anything. What other sessions
+    write is no concern of this one.
+    """
+
+    def __init__(
+        self, store: Store, session_id: str, origin: Origin, clock: Clock, deadlines: DeadlineQueue[Timer]
+    ) -> None:
         self._store = store
         self._session_id = session_id
+        self._origin = origin
+        self._late = LateEvents(Timer("journal", session_id), clock, deadlines)
         self._is_stopped = False
+        self._owed = 0
+        self._paid = 0
+        self.server_sessions = ServerSessions(self._save_server_session)
+
+    @property
+    def owes(self) -> bool:
+        return self._paid < self._owed
+
+    async def pay(self) -> None:
+        """Wait until all that is owed now is durable."""
+        owed = self._owed
+        await self._store.sync()
+        self._paid = max(self._paid, owed)
 
     def stop(self) -> None:
+        if not self._is_stopped:
+            for event in self._late.take_all():
+                self._put_event(event)
         self._is_stopped = True
 
     def erase(self) -> None:
         """The session is over."""
+        self._late.take_all()
         self.stop()
+        self.server_sessions.clear()
         self._store.delete_owner(self._session_id)
+        self._owed += 1
+
+    def write_late(self) -> None:
+        """The time has come for what could wait."""
+        for event in self._late.due():
+            if not self._is_stopped:
+                self._put_event(event)
+
+    def save_activity(self, active_at: float) -> None:
+        """When the session was in use last."""
+        if not self._is_stopped:
+            save_session(self._store, self._session_id, active_at, self._origin)
 
     def save_task(self, task: Task) -> None:
         if not self._is_stopped:
-            self._store.put(Key("task", self._session_id, task.task_id), asdict(task))
+            self._put("task", task.task_id, asdict(task))
+            self.server_sessions.on_task(task)
 
     def forget_task(self, task_id: str) -> None:
         if not self._is_stopped:
-            self._store.delete(Key("task", self._session_id, task_id))
+            self._delete("task", task_id)
+
+    def save_question(self, question: Question) -> None:
+        if not self._is_stopped:
+            self._put("question", question.request_id, asdict(question))
+
+    def forget_question(self, request_id: str) -> None:
+        if not self._is_stopped:
+            self._delete("question", request_id)
+
+    def save_waiting_call(self, task_id: str, call: WaitingCall) -> None:
+        if not self._is_stopped:
+            self._put("waiting_call", task_id, asdict(call))
+
+    def forget_waiting_call(self, task_id: str) -> None:
+        if not self._is_stopped:
+            self._delete("waiting_call", task_id)
 
     def save_event(self, event: Event) -> None:
-        if not self._is_stopped:
-            self._store.put(Key("event", self._session_id, event.id), asdict(event))
+        if not self._is_stopped and not self._late.takes(event):
+            self._put_event(event)
+            self._owed += 1
 
     def forget_event(self, event_id: str) -> None:
-        if not self._is_stopped:
+        # No response waits for this: at worst the event is told again after a crash.
+        if not self._late.forget(event_id) and not self._is_stopped:
             self._store.delete(Key("event", self._session_id, event_id))
 
     def forget_events(self, last_event_id: str) -> None:
+        self._late.forget_up_to(last_event_id)
         if not self._is_stopped:
             self._store.delete_up_to(Key("event", self._session_id, last_event_id))
+
+    def save_events_lost(self, count: int) -> None:
+        key = Key("events_lost", self._session_id, self._session_id)
+        if self._is_stopped:
+            return
+        if count:
+            self._store.put(key, {"count": count})
+        else:
+            self._store.delete(key)
+
+    def _save_server_session(self, server: str, kept: KeptSession | None) -> None:
+        if self._is_stopped:
+            return
+        if kept is None:
+            self._delete("server_session", server)
+        else:
+            self._put("server_session", server, kept.as_json())
+
+    def _put(self, kind: str, key: str, value: JsonObject) -> None:
+        self._store.put(Key(kind, self._session_id, key), value)
+        self._owed += 1
+
+    def _delete(self, kind: str, key: str) -> None:
+        self._store.delete(Key(kind, self._session_id, key))
+        self._owed += 1
+
+    def _put_event(self, event: Event) -> None:
+        # By hand: `asdict` copies everything in it, which takes longer than all the rest.
+        facts = {"id": event.id, "created_at": event.created_at, "type": event.type, "server": event.server}
+        self._store.put(Key("event", self._session_id, event.id), {**facts, "data": dict(event.data)})
 
 
 @dataclass(slots=True)
 class SessionMemories:
     """What is left of a session from before a restart."""
 
+    last_active_at: float
     origin: Origin = field(default_factory=Origin)
     tasks: list[Task] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
+    events_lost: int = 0
+    questions: list[Question] = field(default_factory=list)
+    waiting_calls: dict[str, WaitingCall] = field(default_factory=dict)
+    """By task."""
+    server_sessions: dict[str, KeptSession] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Memories:
-    servers: list[ServerConfig] = field(default_factory=list)
+    servers: list[tuple[ServerConfig, str]] = field(default_factory=list)
+    """Those that clients added, each with the principal whose it is."""
     sessions: dict[str, SessionMemories] = field(default_factory=dict)
     secrets: dict[str, str] = field(default_factory=dict)
 
 
-def save_session(store: Store, session_id: str, created_at: float, origin: Origin) -> None:
-    store.put(Key("session", session_id, session_id), {"created_at": created_at, "origin": origin.as_json()})
+def save_session(store: Store, session_id: str, active_at: float, origin: Origin) -> None:
+    store.put(Key("session", session_id, session_id), {"last_active_at": active_at, "origin": origin.as_json()})
 
 
-def save_server(store: Store, config: ServerConfig) -> None:
-    store.put(Key("server", NOBODY, config.name), config.model_dump(mode="json"))
+def save_server(store: Store, config: ServerConfig, principal: str) -> None:
+    store.put(_server_key(config.name, principal), config.model_dump(mode="json"))
 
 
 def save_secret(store: Store, name: str, value: str) -> None:
     store.put(Key("secret", NOBODY, name), {"value": value})
 
 
-def forget_server(store: Store, name: str) -> None:
-    store.delete(Key("server", NOBODY, name))
+def forget_server(store: Store, name: str, principal: str) -> None:
+    store.delete(_server_key(name, principal))
+
+
+def _server_key(name: str, principal: str) -> Key:
+    return Key("server", NOBODY if principal == LOCAL else principal, name)
 
 
 def recall(records: Mapping[Key, JsonObject]) -> Memories:
@@ -104,9 +218,10 @@ def recall(records: Mapping[Key, JsonObject]) -> Memories:
     memories = Memories()
     for key, value in records.items():
         if key.kind == "session":
-            memories.sessions[key.owner] = SessionMemories(Origin(**value.get("origin", {})))
+            origin = Origin(**value.get("origin", {}))
+            memories.sessions[key.owner] = SessionMemories(value["last_active_at"], origin)
         elif key.kind == "server":
-            memories.servers.append(ServerConfig.model_validate(value))
+            memories.servers.append((ServerConfig.model_validate(value), key.owner or LOCAL))
         elif key.kind == "secret":
             memories.secrets[key.id] = value["value"]
     for key, value in sorted(records.items()):
@@ -116,4 +231,12 @@ def recall(records: Mapping[Key, JsonObject]) -> Memories:
             session.tasks.append(Task(**value))
         elif key.kind == "event":
             session.events.append(Event(**value))
+        elif key.kind == "events_lost":
+            session.events_lost = value["count"]
+        elif key.kind == "question":
+            session.questions.append(Question(**value))
+        elif key.kind == "waiting_call":
+            session.waiting_calls[key.id] = WaitingCall(**value)
+        elif key.kind == "server_session":
+            session.server_sessions[key.id] = KeptSession.from_json(value)
     return memories

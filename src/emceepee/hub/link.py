@@ -7,6 +7,7 @@ as `core/links.py` says. What comes from the server goes to the session through 
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
@@ -23,6 +24,7 @@ from emceepee.core.backoff import Backoff
 from emceepee.core.buffers import LogSource
 from emceepee.core.links import LinkIdentity, LinkLife, LinkStatus, ReconnectKind, Retry
 from emceepee.errors import ServerDisconnected, ToolNotFound, WireError
+from emceepee.hub.server_sessions import ServerSessions
 
 __all__ = ["Link", "LinkSink", "LinkStatus", "target_of"]
 
@@ -97,6 +99,7 @@ class Link:
         tasks: anyio.abc.TaskGroup,
         *,
         find_target: Callable[[ServerConfig], Target],
+        sessions: ServerSessions,
         question_timeout_ms: int,
         backoff: Backoff,
         roots: Sequence[str] = (),
@@ -114,12 +117,18 @@ class Link:
         self._clock = clock
         self._tasks = tasks
         self._find_target = find_target
+        self._sessions = sessions
+        self._wants_new_session = False
         self._question_timeout_ms = question_timeout_ms
         self._attempt: _Attempt | None = None
         self._hurry = anyio.Event()
         self._scope = anyio.CancelScope()
         self._era: EraChoice = self._first_choice
         self._refreshing = False
+        self._is_stale = False
+        """The tools have changed since the server was last asked for them."""
+        self._failures: Counter[str] = Counter()
+        """How often each reason kept it from connecting, since it was connected last."""
         self._last_words = ""
         """What a program wrote last to its stderr: mostly why it ended."""
 
@@ -178,6 +187,7 @@ class Link:
     def reconnect(self) -> None:
         """Have a new connection made now, whatever became of the old one."""
         self.life.forgive()
+        self._wants_new_session = True
         if self._attempt is not None and (server := self._attempt.usable) is not None:
             self._attempt.is_retired = True
             server.hang_up("a new connection was asked for")
@@ -213,7 +223,8 @@ class Link:
         """Connect, and again after every loss, until that is pointless or nobody wants it any more."""
         with self._scope:
             try:
-                while (attempt := self._attempt) is not None:
+                # It may have been closed before this task ran for the first time.
+                while (attempt := self._attempt) is not None and self.status != "disconnected":
                     self.life.connecting()
                     reason = await self._connection(attempt)
                     await self._after(attempt, reason)
@@ -223,8 +234,7 @@ class Link:
     async def _connection(self, attempt: _Attempt) -> str:
         """One connection from its beginning to its end; says why it ended."""
         try:
-            target = self._find_target(self.config)
-            async with connect(target, options=self._options(), sink=self, clock=self._clock) as server:
+            async with connect(self._target(), options=self._options(), sink=self, clock=self._clock) as server:
                 tools_before = self.tools
                 await self.refresh_tools(server)
                 for uri in tuple(self.subscriptions):
@@ -238,6 +248,12 @@ class Link:
             log.exception("link_failed", server=self.name)
             return f"{type(error).__name__} in the hub"
 
+    def _target(self) -> Target:
+        """The server, with the session that native tasks of ours live in."""
+        target = self._find_target(self.config)
+        session = None if self._wants_new_session else self._sessions.to_take_up(self.config)
+        return replace(target, session=session) if isinstance(target, Http) else target
+
     def _opened(self, attempt: _Attempt, server: ServerConnection, tools_before: dict[str, JsonObject]) -> None:
         info = server.server_info
         identity = LinkIdentity(
@@ -248,7 +264,10 @@ class Link:
         kind = self.life.connected(identity, self._clock.now())
         # Remembered, so that a server which ignores the probe makes us wait for it only once.
         self._era = server.era
+        self._wants_new_session = False
+        self._sessions.on_connected(self.config, server.session)
         attempt.server = server
+        self._failures.clear()
         attempt.done.set()
         self._sink.on_link_connected(self, kind, tools_changed=kind is not None and tools_before != self.tools)
 
@@ -262,8 +281,7 @@ class Link:
             self._sink.on_link_lost(self, plain_reason)
         else:
             self._era = self._first_choice
-            event = "server_reconnect_failed" if self.life.times_connected else "server_connect_failed"
-            log.warning(event, server=self.name, error=plain_reason)
+            self._log_failure(plain_reason)
         self._attempt = None if retry is None else _Attempt()
         attempt.over.set()
         if retry is None:
@@ -273,6 +291,15 @@ class Link:
         self._hurry = anyio.Event()
         with self._clock.move_on_after(retry.delay):
             await self._hurry.wait()
+
+    def _log_failure(self, reason: str) -> None:
+        """Each distinct failure is said once; a server that is away for days must not fill the log."""
+        event = "server_reconnect_failed" if self.life.times_connected else "server_connect_failed"
+        self._failures[reason] += 1
+        if (count := self._failures[reason]) == 1:
+            log.warning(event, server=self.name, error=reason)
+        else:
+            log.debug(event, server=self.name, error=reason, count=count)
 
     def _explained(self, reason: str) -> str:
         """Why a program failed, with its own last words; they are for clients, and not for our log."""
@@ -302,6 +329,7 @@ class Link:
             min_receiver_task_ttl_ms=self._question_timeout_ms,
             roots=self._roots,
             find_roots=self._sink.find_roots,
+            leaves_session=lambda: self._sessions.are_needed(self.name),
         )
         if (declared := self._sink.capabilities_of_client()) is None:
             return options
@@ -321,9 +349,11 @@ class Link:
 
     def on_notification(self, method: str, params: Mapping[str, Any], origin: object) -> None:
         self._sink.on_notification(self, method, params, origin)
-        if method == "notifications/tools/list_changed" and self.server is not None and not self._refreshing:
-            self._refreshing = True
-            self._tasks.start_soon(self._refresh_in_background, self.server)
+        if method == "notifications/tools/list_changed" and self.server is not None:
+            self._is_stale = True
+            if not self._refreshing:
+                self._refreshing = True
+                self._tasks.start_soon(self._refresh_in_background, self.server)
 
     def on_log(self, source: LogSource, entry: Mapping[str, Any], origin: object) -> None:
         if source == "stderr" and str(entry.get("data", "")).strip():
@@ -334,11 +364,15 @@ class Link:
         self._sink.on_interrupted(self, origin)
 
     async def _refresh_in_background(self, server: ServerConnection) -> None:
-        self._refreshing = False
+        """Ask again as long as the tools change meanwhile, but one question at a time, however often we are told."""
         try:
-            await self.refresh_tools(server)
+            while self._is_stale:
+                self._is_stale = False
+                await self.refresh_tools(server)
         except WireError as error:
             log.warning("list_tools_failed", server=self.name, error=str(error))
+        finally:
+            self._refreshing = False
 
 
 def target_of(config: ServerConfig) -> Target:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal, TypeAlias
@@ -14,24 +15,31 @@ from emceepee.client import Question as ServerQuestion
 from emceepee.concurrency import task_group
 from emceepee.core.buffers import LogSource
 from emceepee.core.events import Event
+from emceepee.core.idling import Idleness
 from emceepee.core.links import ReconnectKind, Retry
+from emceepee.core.questions import SURVIVING_ARRIVALS, Question, QuestionKind
 from emceepee.core.reconcile import ServerAnswer, decide_on_loss, reconcile
 from emceepee.core.state import SessionState
 from emceepee.core.tasks import Task
 from emceepee.core.timers import Timer
-from emceepee.errors import PeerError, ServerDisconnected, SessionClosed, WireError
+from emceepee.errors import HubStopping, PeerError, ServerDisconnected, SessionClosed, ToolError, WireError
+from emceepee.hub.board import Desk, Reader
 from emceepee.hub.call import Call
 from emceepee.hub.calls import CallRunner
 from emceepee.hub.journal import SessionMemories, StoreJournal
 from emceepee.hub.link import Link
 from emceepee.hub.origin import Origin
 from emceepee.hub.questions import QuestionDesk
+from emceepee.hub.recollection import Recollection
 from emceepee.hub.shared import Shared
 from emceepee.timekeeper import Timekeeper
 
 __all__ = ["Session"]
 
 log = get_logger(__name__)
+
+WARNING_SECONDS = 60.0
+"""Between two warnings of the same kind about the event log; those between are counted, here and in the metrics."""
 
 DURABLE_TRIES = 3
 """How often we wait for writes before a response; under a flood of events it could be for ever."""
@@ -61,11 +69,11 @@ class Session:
         """Whether it wants a link to every server that there is, and not only to those that are used."""
         self.clock = shared.clock
         self.settings = shared.settings
-        self.registry = shared.registry
+        self.registry = shared.registry.of(self.origin.principal)
         self._shared = shared
         self._memories = memories
-        self._journal = StoreJournal(shared.store, session_id)
         self._time: Timekeeper[Timer] = Timekeeper(self.clock, self._fire)
+        self._journal = StoreJournal(shared.store, session_id, self.origin, self.clock, self._time.deadlines)
         self.state = SessionState(
             self.clock,
             self.settings.limits,
@@ -73,19 +81,30 @@ class Session:
             journal=self._journal,
             on_warning=self._on_event_warning,
         )
+        self._board = shared.boards.of(self.origin.principal)
+        self._reader = Reader(self.state.events.append)
         self.links: dict[str, Link] = {}
         self.closed = anyio.Event()
         self._closing = anyio.Event()
+        self._warned: dict[str, tuple[float, int]] = {}
+        """When each kind of warning was said last, and how often it was not said since."""
+        self._end: ToolError = SessionClosed()
+        """What whoever still waits is told when it ends."""
+        self._is_suspended = False
         self._tasks: anyio.abc.TaskGroup
         self.calls: CallRunner
         self.questions: QuestionDesk
+        self._recollection: Recollection
         self._waits: set[anyio.CancelScope] = set()
         self.roots_of_client: Callable[[], Awaitable[Mapping[str, Any] | None]] | None = None
         """How to ask a client for its roots that has some."""
         self._listeners: dict[object, OnNotification] = {}
         self._close_listeners: list[Callable[[], object]] = []
         self._holds = 0
-        self._last_active = self.clock.monotonic()
+        saved_at = None if memories is None else memories.last_active_at
+        self._idleness = Idleness(
+            self.clock, self.settings.session_idle_ms / 1000, self._journal.save_activity, saved_at=saved_at
+        )
 
     async def run(
         self,
@@ -106,20 +125,35 @@ class Session:
                     max_live=self.settings.limits.max_tasks,
                     telemetry=self._shared.telemetry,
                     on_promoted=self._on_call_promoted,
+                    on_native=self._on_call_native,
                     on_ended=self._on_call_ended,
                 )
-                self.questions = QuestionDesk(self.state, self.calls, self.clock, self._shared.telemetry)
+                self.questions = QuestionDesk(
+                    self.state,
+                    self.calls,
+                    self.clock,
+                    self._shared.telemetry,
+                    board=self._board,
+                    has_tools=self.origin.is_for_tools,
+                )
+                if self.origin.is_for_tools:
+                    self.on_closed(self._board.join(self._reader, is_new=self._memories is None))
+                self._recollection = Recollection(
+                    self.state, self.calls, self.questions, self._journal, self.durable, self._known_link
+                )
                 self._tasks.start_soon(self._time.run)
                 self._arm_idle_timer()
                 on_open()
                 if self._memories is not None:
                     # Its client may never come back: its servers are connected when something needs them.
-                    self._recall(self._memories)
+                    self._recollection.recall(self._memories)
                 task_status.started()
                 try:
                     await self._closing.wait()
-                    await self.questions.reject_all("The session was closed")
-                    self.calls.fail_all(SessionClosed())
+                    # What the next hub asks again is not refused by this one.
+                    spared = SURVIVING_ARRIVALS if self._is_suspended else frozenset()
+                    await self.questions.reject_all(self._end.message.rstrip("."), spare=spared)
+                    self.calls.fail_all(self._end)
                     for wait in self._waits:
                         wait.cancel()
                 finally:
@@ -143,30 +177,40 @@ class Session:
     def suspend(self) -> None:
         """End with the hub: what is in the store stays there, for the next one."""
         self._journal.stop()
+        self._end = HubStopping()
+        self._is_suspended = True
         self._closing.set()
 
     async def durable(self) -> None:
-        """Wait until what has happened so far is written down: before that, nobody may hear of it."""
+        """Wait until what has happened to it so far is written down: before that, nobody may hear of it."""
         for _ in range(DURABLE_TRIES):
-            if self._shared.store.is_settled:
+            if not self._journal.owes:
                 return
-            await self._shared.store.sync()
-
-    def _recall(self, memories: SessionMemories) -> None:
-        """Put back what is known from before a restart; calls that nobody can ask about any more have failed."""
-        self.state.events.restore(memories.events)
-        for task in memories.tasks:
-            self.state.tasks.restore(task)
-            if task.is_terminal:
-                continue
-            if task.server_task_id is not None and task.server in self.registry:
-                self.calls.take_up(self.link(task.server), task, task.server_task_id)
-            else:
-                self.state.tasks.finish(task.task_id, "failed", error="the hub restarted")
+            await self._journal.pay()
 
     @property
     def is_closing(self) -> bool:
         return self._closing.is_set()
+
+    # Questions
+
+    def open_questions(self, kind: QuestionKind | None = None, *, server: str | None = None) -> list[Question]:
+        """What its client can answer with the tools: its own questions, and those posted for its principal."""
+        own = self.state.questions.pending(kind, server=server)
+        return [*own, *self._board.pending(kind, server=server)] if self.origin.is_for_tools else own
+
+    @contextmanager
+    def desk_for(self, request_id: str, kind: QuestionKind) -> Iterator[Desk]:
+        """Where the answer to one of the open questions goes.
+
+        Raises:
+            RequestNotFound: it is not open, or not any more.
+        """
+        if self.origin.is_for_tools and self._board.knows(request_id):
+            with self._board.answering(request_id, kind, self._reader) as desk:
+                yield desk
+        else:
+            yield self.questions
 
     # Servers
 
@@ -188,6 +232,7 @@ class Session:
                 self.clock,
                 self._tasks,
                 find_target=self._shared.marked_target,
+                sessions=self._journal.server_sessions,
                 question_timeout_ms=self.settings.limits.question_timeout_ms,
                 backoff=self.settings.backoff,
                 roots=self.settings.roots,
@@ -207,6 +252,9 @@ class Session:
             for config in self.registry:
                 self.link(config.name).start()
 
+    def _known_link(self, server: str) -> Link | None:
+        return self.link(server) if server in self.registry else None
+
     async def drop_link(self, server: str, reason: str) -> None:
         """Disconnect from a server on purpose: its calls and tasks fail, its questions are rejected."""
         if (link := self.links.pop(server, None)) is None:
@@ -214,6 +262,7 @@ class Session:
         self.calls.fail_all(ServerDisconnected(server, reason), server)
         await self.questions.reject_all(reason, server)
         link.close(reason)
+        self._tell_lists_changed(server)
 
     def announce(self, event: Literal["server_added", "server_removed"], server: str, **facts: Any) -> None:
         """Tell the client of a change in the registry."""
@@ -227,6 +276,7 @@ class Session:
         if kind is None:
             capabilities = {} if link.server is None else dict(link.server.capabilities)
             self.state.events.append("server_connected", link.name, {"name": link.name, "capabilities": capabilities})
+            self._tell_lists_changed(link.name)
         else:
             self._tasks.start_soon(self._reconcile, link, kind, tools_changed)
 
@@ -240,7 +290,9 @@ class Session:
 
     def on_link_reconnecting(self, link: Link, retry: Retry) -> None:
         delay_ms = round(retry.delay * 1000)
-        log.info("server_reconnecting", server=link.name, attempt=retry.attempt, delay_ms=delay_ms)
+        # The first try is news; the log need not hear of each that follows.
+        say = log.info if retry.attempt == 1 else log.debug
+        say("server_reconnecting", server=link.name, attempt=retry.attempt, delay_ms=delay_ms)
         # Told once: a server that is away for hours would otherwise wake the client with every try.
         if retry.attempt == 1 and link.life.times_connected:
             data = {"name": link.name, "attempt": retry.attempt, "delay_ms": delay_ms}
@@ -266,6 +318,7 @@ class Session:
 
     def on_question(self, link: Link, question: ServerQuestion) -> None:
         self.questions.park(link.name, question)
+        self._recollection.on_question(question)
 
     def on_notification(self, link: Link, method: str, params: Mapping[str, Any], origin: object = None) -> None:
         if method not in _QUIET_METHODS:
@@ -301,6 +354,12 @@ class Session:
         for listener in tuple(self._listeners.values()):
             listener(server, method, params)
 
+    def _tell_lists_changed(self, server: str) -> None:
+        """To a client that sees all servers as one, a server that comes or goes is a change of its lists."""
+        if self.connects_to_all and not self.origin.is_for_tools:
+            for name in ("tools", "prompts", "resources"):
+                self._pass_on(server, f"notifications/{name}/list_changed", {}, None)
+
     def listen(self, listener: OnNotification) -> Callable[[], None]:
         """Have `listener` told every notification of every server that belongs to no call; returns how to stop."""
         key = object()
@@ -308,15 +367,25 @@ class Session:
         return lambda: self._listeners.pop(key, None) and None
 
     def _on_event_warning(self, name: str, facts: Mapping[str, Any]) -> None:
-        log.warning(name, **facts)
+        # A flood would have us say it several times a second.
+        now, (said_at, unsaid) = self.clock.monotonic(), self._warned.get(name, (-math.inf, 0))
+        if now - said_at < WARNING_SECONDS:
+            self._warned[name] = (said_at, unsaid + 1)
+        else:
+            self._warned[name] = (now, 0)
+            log.warning(name, **facts, **({"unsaid": unsaid} if unsaid else {}))
         if name == "event_store_eviction":
             self._shared.telemetry.events_evicted(facts["evicted_count"], facts["undelivered"])
 
     def _on_call_promoted(self, call: Call) -> None:
         self.questions.keep_for_task(call)
 
+    def _on_call_native(self, call: Call) -> None:
+        self._recollection.on_native(call)
+
     def _on_call_ended(self, call: Call) -> None:
         self.questions.withdraw_of(call)
+        self._recollection.on_call_ended(call)
 
     # Waiting
 
@@ -375,11 +444,12 @@ class Session:
     def in_use(self) -> Iterator[None]:
         """While the body runs, the session is not idle."""
         self._holds += 1
+        self._idleness.touch()
         try:
             yield
         finally:
             self._holds -= 1
-            self._last_active = self.clock.monotonic()
+            self._idleness.touch()
 
     @property
     def is_in_use(self) -> bool:
@@ -387,8 +457,7 @@ class Session:
         return self._holds > 0 or len(self.calls) > 0 or self.state.tasks.live_count > 0
 
     def _arm_idle_timer(self) -> None:
-        idle_since = self.clock.monotonic() if self.is_in_use else self._last_active
-        self.state.deadlines.set(Timer("idle", self.id), idle_since + self.settings.session_idle_ms / 1000)
+        self.state.deadlines.set(Timer("idle", self.id), self._idleness.next_look())
 
     async def _fire(self, timer: Timer) -> None:
         match timer.kind:
@@ -401,16 +470,19 @@ class Session:
                 self.state.tasks.forget(timer.key)
             case "question":
                 await self.questions.expire(timer.key)
+            case "journal":
+                self._journal.write_late()
             case "idle":
-                self._on_idle_deadline()
+                self._look_for_activity()
 
-    def _on_idle_deadline(self) -> None:
-        idle_for = self.clock.monotonic() - self._last_active
-        if self.is_in_use or idle_for < self.settings.session_idle_ms / 1000:
-            self._arm_idle_timer()
-        else:
+    def _look_for_activity(self) -> None:
+        if self.is_in_use:
+            self._idleness.touch()
+        if self._idleness.is_over():
             log.info("session_idle_timeout", idle_ms=self.settings.session_idle_ms)
             self.close()
+        else:
+            self._arm_idle_timer()
 
 
 async def _ask_about(link: Link, server_task_id: str) -> ServerAnswer:

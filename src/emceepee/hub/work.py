@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 from emceepee.client import OnBehalfOf, Resumption, ServerConnection, TaskCreated, TaskStatus
 from emceepee.errors import ConnectionLost
 from emceepee.hub.link import Link
 
-__all__ = ["Forwarded", "Observer", "PromptGet", "ResourceRead", "ToolCall", "Work"]
+__all__ = ["Forwarded", "Observer", "PromptGet", "ResourceRead", "ToolCall", "Work", "work_of"]
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -46,6 +46,11 @@ class Observer(Protocol):
 
 class Work(Protocol):
     @property
+    def method(self) -> str:
+        """The request of the protocol that it is."""
+        ...
+
+    @property
     def tool(self) -> str:
         """What it is called in a task."""
         ...
@@ -62,28 +67,21 @@ class Work(Protocol):
 class ToolCall:
     tool: str
     args: Mapping[str, Any]
+    method: ClassVar[str] = "tools/call"
 
     async def run(self, link: Link, call: Observer) -> JsonObject:
-        resumption = call.resumption
-        server = await (link.back() if resumption.is_possible else link.server_for_tool(self.tool))
-        is_second_try = False
-        while True:
-            try:
-                return await server.call_tool_task(
-                    self.tool,
-                    self.args,
-                    ttl_ms=call.ttl_ms,
-                    origin=call,
-                    on_progress=call.on_progress,
-                    on_task=call.on_server_task,
-                    resumption=resumption,
-                )
-            except ConnectionLost as lost:
-                if not resumption.is_possible and (lost.was_taken or is_second_try):
-                    raise
-            # A server that was restarted knows nothing of our session, nor of the call, which can go to the new one.
-            is_second_try = True
-            server = await (link.back() if resumption.is_possible else link.connected())
+        async def ask(server: ServerConnection) -> JsonObject:
+            return await server.call_tool_task(
+                self.tool,
+                self.args,
+                ttl_ms=call.ttl_ms,
+                origin=call,
+                on_progress=call.on_progress,
+                on_task=call.on_server_task,
+                resumption=call.resumption,
+            )
+
+        return await _seen_through(link, call.resumption, ask, lambda: link.server_for_tool(self.tool))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,65 +107,87 @@ class Forwarded:
         return arguments if isinstance(arguments, Mapping) else {}
 
     async def run(self, link: Link, call: Observer) -> JsonObject:
-        resumption = call.resumption
-        server = await link.connected()
-        is_second_try = False
-        while True:
-            try:
-                return await server.forward(
-                    self.method,
-                    self.params,
-                    client=self.client,
-                    passes_urls=self.passes_urls,
-                    is_waited_for=lambda: call.is_waited_for,
-                    task_ttl_ms=call.ttl_ms if self.takes_tasks else None,
-                    on_progress=call.on_progress if self.wants_progress else None,
-                    on_task=call.on_server_task,
-                    origin=call,
-                    resumption=resumption,
-                )
-            except ConnectionLost as lost:
-                if not resumption.is_possible and (lost.was_taken or is_second_try):
-                    raise
-            is_second_try = True
-            server = await (link.back() if resumption.is_possible else link.connected())
+        async def ask(server: ServerConnection) -> JsonObject:
+            return await server.forward(
+                self.method,
+                self.params,
+                client=self.client,
+                passes_urls=self.passes_urls,
+                is_waited_for=lambda: call.is_waited_for,
+                task_ttl_ms=call.ttl_ms if self.takes_tasks else None,
+                on_progress=call.on_progress if self.wants_progress else None,
+                on_task=call.on_server_task,
+                origin=call,
+                resumption=call.resumption,
+            )
+
+        return await _seen_through(link, call.resumption, ask, link.connected)
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceRead:
     uri: str
-    tool: str = "read_resource"
+    tool: ClassVar[str] = "read_resource"
+    method: ClassVar[str] = "resources/read"
 
     @property
     def args(self) -> Mapping[str, Any]:
         return {"uri": self.uri}
 
     async def run(self, link: Link, call: Observer) -> JsonObject:
-        return _as_text(await _asked(link, lambda server: server.read_resource(self.uri, origin=call)))
+        async def ask(server: ServerConnection) -> JsonObject:
+            return await server.read_resource(self.uri, origin=call, resumption=call.resumption)
+
+        return _as_text(await _seen_through(link, call.resumption, ask, link.connected))
 
 
 @dataclass(frozen=True, slots=True)
 class PromptGet:
     name: str
     arguments: Mapping[str, str]
-    tool: str = "get_prompt"
+    tool: ClassVar[str] = "get_prompt"
+    method: ClassVar[str] = "prompts/get"
 
     @property
     def args(self) -> Mapping[str, Any]:
         return {"name": self.name, "arguments": dict(self.arguments)}
 
     async def run(self, link: Link, call: Observer) -> JsonObject:
-        return _as_text(await _asked(link, lambda server: server.get_prompt(self.name, self.arguments, origin=call)))
+        async def ask(server: ServerConnection) -> JsonObject:
+            return await server.get_prompt(self.name, self.arguments, origin=call, resumption=call.resumption)
+
+        return _as_text(await _seen_through(link, call.resumption, ask, link.connected))
 
 
-async def _asked(link: Link, ask: Callable[[ServerConnection], Awaitable[JsonObject]]) -> JsonObject:
-    """Ask, and once more if a server that was restarted had not even taken the request."""
-    try:
-        return await ask(await link.connected())
-    except ConnectionLost as lost:
-        if lost.was_taken:
-            raise
-    return await ask(await link.connected())
+def work_of(method: str, tool: str, args: Mapping[str, Any]) -> Work:
+    """The work that a task was made of, from what is written down of it."""
+    match method:
+        case ResourceRead.method:
+            return ResourceRead(args["uri"])
+        case PromptGet.method:
+            return PromptGet(args["name"], args["arguments"])
+        case _:
+            return ToolCall(tool, args)
+
+
+async def _seen_through(
+    link: Link,
+    resumption: Resumption,
+    ask: Callable[[ServerConnection], Awaitable[JsonObject]],
+    first: Callable[[], Awaitable[ServerConnection]],
+) -> JsonObject:
+    """Ask on as many connections as it takes and as can be, beginning with the `first`."""
+    server = await (link.back() if resumption.is_possible else first())
+    is_second_try = False
+    while True:
+        try:
+            return await ask(server)
+        except ConnectionLost as lost:
+            if not resumption.is_possible and (lost.was_taken or is_second_try):
+                raise
+        # A server that was restarted knows nothing of our session, nor of the call, which can go to the new one.
+        is_second_try = True
+        server = await (link.back() if resumption.is_possible else link.connected())
 
 
 def _as_text(result: Mapping[str, Any]) -> JsonObject:

@@ -22,7 +22,7 @@ class StoreError(EmceepeeError):
 
 
 class Key(NamedTuple):
-    """Where a record stands: `kind` is what it is, `owner` the session that it belongs to (or ""), `id` its own."""
+    """Where a record stands: `kind` is what it is, `owner` the session or principal (or ""), `id` its own."""
 
     kind: str
     owner: str
@@ -33,10 +33,11 @@ class Store(Protocol):
     """Records of JSON under keys.
 
     `put`, `delete`, `delete_owner` and `delete_up_to` never block and never fail: they take effect in the order of the
-    calls, for this process at once and for the next one once `sync` has returned. What is overwritten or deleted before
-    it was written is never written. A `sync` covers everything that was called before it; several at once share one
-    write. If a write fails, that is logged, `sync` returns all the same (a full disk must not stop the hub), and the
-    records are written as soon as it is possible again.
+    calls, for this process at once and for the next one once `sync` has returned. Calls without an `await` between them
+    are written together or not at all. What is overwritten or deleted before it was written is never written. A `sync`
+    covers everything that was called before it; several at once share one write. If a write fails, that is logged,
+    `sync` returns all the same (a full disk must not stop the hub), and the records are written as soon as it is
+    possible again.
 
     `load` gives every record, and is called once, before anything is written. While `opened` is entered, nobody else
     can open the same place.

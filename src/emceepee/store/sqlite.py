@@ -35,6 +35,17 @@ MIGRATIONS: tuple[str, ...] = (
         PRIMARY KEY (kind, owner, id)
     ) WITHOUT ROWID
     """,
+    # Tasks say when they expire, questions and the calls that wait for them are kept.
+    """
+    UPDATE records SET value = json_set(
+        value, '$.expires_at', json_extract(value, '$.created_at') + json_extract(value, '$.ttl_ms') / 1000.0
+    ) WHERE kind = 'task'
+    """,
+    # Sessions say when they were in use last, as far as that is known.
+    """
+    UPDATE records SET value = json_object('last_active_at', json_extract(value, '$.created_at'))
+    WHERE kind = 'session'
+    """,
 )
 """Each takes the file one version further; those that have been released are never changed."""
 
@@ -172,6 +183,9 @@ class SqliteStore:
     # In the thread
 
     def _connect(self) -> sqlite3.Connection:
+        # SQLite makes its files beside this one as readable as this one is.
+        with suppress(FileExistsError):
+            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
         try:
             version = connection.execute("PRAGMA user_version").fetchone()[0]
@@ -180,6 +194,7 @@ class SqliteStore:
             # It does not raise, but says what it found.
             if (found := connection.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
                 raise StoreError(str(self._path), f"it is damaged ({' '.join(found.split())})")
+            self._close_to_others()
             connection.execute("PRAGMA journal_mode = WAL")
             # The file survives a crash of ours at any moment; a crash of the machine may cost the last moments.
             connection.execute("PRAGMA synchronous = NORMAL")
@@ -192,8 +207,13 @@ class SqliteStore:
         except BaseException:
             connection.close()
             raise
-        os.chmod(self._path, 0o600)
         return connection
+
+    def _close_to_others(self) -> None:
+        """There are secrets in it: headers of servers, answers, what tools were called with."""
+        for path in (self._path, *(self._path.with_name(f"{self._path.name}-{part}") for part in ("wal", "shm"))):
+            with suppress(FileNotFoundError):
+                os.chmod(path, 0o600)
 
     def _query(self, sql: str) -> list[tuple[str, str, str, str]]:
         return self._open().execute(sql).fetchall()

@@ -12,7 +12,7 @@ from emceepee.client import Target
 from emceepee.clock import Clock
 from emceepee.concurrency import task_group
 from emceepee.config import HubSettings, ServerConfig
-from emceepee.hub import Attendant, Hub, Session, Telemetry
+from emceepee.hub import LOCAL, Attendant, Hub, Origin, Session, Telemetry
 from emceepee.hub.link import target_of
 from emceepee.store import Store
 from emceepee.testing.clock import FakeClock
@@ -119,8 +119,8 @@ class RunningHub:
         self.hub = hub
         self.clock = clock
 
-    async def client(self) -> HubClient:
-        return HubClient(self.hub, await self.hub.open_session())
+    async def client(self, principal: str = LOCAL) -> HubClient:
+        return HubClient(self.hub, await self.hub.open_session(Origin(principal)))
 
 
 @asynccontextmanager

@@ -81,7 +81,7 @@ async def _introduce(session: Session, name: str, timeout_ms: int) -> Reply:
 
 
 async def remove_server(caller: Caller, given: RemoveServer) -> Reply:
-    await caller.hub.remove_server(given.name)
+    await caller.hub.remove_server(given.name, caller.session)
     return json_reply({"success": True, "message": f"Server {given.name!r} was removed for every session."})
 
 
@@ -113,7 +113,7 @@ def _server_entry(session: Session, link: Link) -> JsonObject:
         "last_error": link.life.last_error,
         "tools": len(link.tools),
         "working_tasks": len(session.state.tasks.live(link.name)),
-        "pending_questions": len(session.state.questions.pending(server=link.name)),
+        "pending_questions": len(session.open_questions(server=link.name)),
     }
 
 
@@ -150,8 +150,8 @@ def _tool_entry(tool: JsonObject, include_schemas: bool) -> JsonObject:
 TOOLS: tuple[Tool[Any], ...] = (
     Tool(
         "add_server",
-        "Connect an MCP server, for everyone: by url, or by command and args where programs are allowed. Returns its "
-        "tools. A name used again replaces that server; one that fails stays until remove_server.",
+        "Connect an MCP server, for all your sessions: by url, or by command and args where programs are allowed. "
+        "Returns its tools. A name used again replaces that server; one that fails stays until remove_server.",
         AddServer,
         add_server,
         idempotent=True,
@@ -159,7 +159,7 @@ TOOLS: tuple[Tool[Any], ...] = (
     ),
     Tool(
         "remove_server",
-        "Disconnect a server for everyone; its running tasks fail.",
+        "Disconnect a server for all your sessions; its running tasks fail.",
         RemoveServer,
         remove_server,
         destructive=True,

@@ -41,6 +41,10 @@ def _from_json(value: object) -> object:
 JsonArgument = Annotated[JsonObject, BeforeValidator(_from_json)]
 """An object; models often send nested objects as a string of JSON, which is taken for what it says."""
 
+_HINT_DEFAULTS = {"readOnlyHint": False, "idempotentHint": False, "openWorldHint": True}
+"""What the protocol assumes of a tool that says nothing: saying it would only make the list longer. That a tool may
+destroy something is said all the same."""
+
 InputT = TypeVar("InputT", bound=Input)
 
 
@@ -73,14 +77,15 @@ class Tool(Generic[InputT]):
 
     def definition(self) -> JsonObject:
         """The entry in `tools/list`."""
-        annotations: JsonObject = {"readOnlyHint": self.read_only, "openWorldHint": self.open_world}
+        hints: JsonObject = {"readOnlyHint": self.read_only, "openWorldHint": self.open_world}
         if not self.read_only:
-            annotations |= {"destructiveHint": self.destructive, "idempotentHint": self.idempotent}
+            hints |= {"destructiveHint": self.destructive, "idempotentHint": self.idempotent}
+        annotations = {hint: value for hint, value in hints.items() if value != _HINT_DEFAULTS.get(hint)}
         return {
             "name": self.name,
             "description": self.description,
             "inputSchema": _plain(self.input_type.model_json_schema()),
-            "annotations": annotations,
+            **({"annotations": annotations} if annotations else {}),
         }
 
 

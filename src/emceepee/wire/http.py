@@ -60,8 +60,11 @@ class HttpTransport:
         max_event_bytes: int | None = None,
         clock: Clock = SYSTEM_CLOCK,
         auth: httpx2.Auth | None = None,
+        session_id: str | None = None,
     ) -> None:
+        """With `session_id`, channels take up a session that an earlier one left at the server."""
         self._url = url
+        self._session_id = session_id
         self._headers = headers
         self._max_event_bytes = max_event_bytes
         self._clock = clock
@@ -75,7 +78,9 @@ class HttpTransport:
     async def open(self) -> AsyncGenerator[Channel]:
         url = checked_url(self._url)
         async with http_client(self.target, self._headers, self._auth) as client:
-            connection = _Connection(client, url, ChannelEnd(), self._clock, self._max_event_bytes)
+            connection = _Connection(client, url, ChannelEnd(self._clock), self._clock, self._max_event_bytes)
+            if self._session_id is not None:
+                connection.take_up(self._session_id)
             async with carry(connection.end, connection.run, connection.goodbye) as channel:
                 yield channel
 
@@ -94,6 +99,15 @@ class _Connection:
         self._outbox = Outbox(end, clock, self._post, is_modern=self._is_modern)
         self._server_stream = ServerStream(end, clock, self._get, max_event_bytes)
         self._initialized = anyio.Event()
+        self._is_unproven = False
+        """Whether we have a session of which we do not know yet that the server still knows it."""
+
+    def take_up(self, session_id: str) -> None:
+        """Speak in a session that was begun on an earlier channel."""
+        self.end.state.session_id = session_id
+        # Ours to end only once whoever closes us says so: to look in vain must not cost what lives in it.
+        self.end.state.leaves_session = True
+        self._is_unproven = True
 
     async def run(self) -> None:
         async with anyio.create_task_group() as tasks:
@@ -102,7 +116,8 @@ class _Connection:
 
     async def goodbye(self) -> None:
         """End the session at the server, if there is one that it may still know."""
-        if self.end.state.session_id is None or self.end.state.lost_reason is not None:
+        state = self.end.state
+        if state.session_id is None or state.leaves_session or state.lost_reason is not None:
             return
         with anyio.move_on_after(GOODBYE_SECONDS):
             try:
@@ -152,18 +167,23 @@ class _Connection:
             session_id = response.headers.get("mcp-session-id")
             if session_id and response.is_success and not posting.modern:
                 self.end.state.session_id = session_id
-            if posting.method == "notifications/initialized":
+            if posting.method == "notifications/initialized" or (self._is_unproven and response.is_success):
+                self._is_unproven = False
                 self._initialized.set()
             posting.accepted.set()
             yield response
 
     async def _refused(self, posting: Posting, response: httpx2.Response) -> None:
-        if response.status_code == 404 and self.end.state.session_id is not None and not posting.modern:
+        if self.end.state.session_id is not None and not posting.modern and self._is_unknown(response):
             gone = undelivered(SESSION_GONE)
             await self.end.fail(posting.item, gone.model_copy(update={"data": {**gone.data, NEVER_TAKEN: True}}))
             self.end.lose(SESSION_GONE)
         else:
             await self.end.fail(posting.item, await refusal(response))
+
+    def _is_unknown(self, response: httpx2.Response) -> bool:
+        """Whether a refusal is about our session: 404, and 400 of many servers to one that they never heard of."""
+        return response.status_code == 404 or (self._is_unproven and response.status_code == 400)
 
     def _headers(self, more: Mapping[str, str] | None = None) -> httpx2.Headers:
         state = self.end.state

@@ -89,7 +89,7 @@ def checked_url(url: str) -> httpx2.URL:
     try:
         parsed = httpx2.URL(url)
     except httpx2.InvalidURL as error:
-        raise ConnectFailed(url, f"this is not a URL: {error}") from error
+        raise ConnectFailed(shown_url(url), f"this is not a URL: {error}") from error
     if parsed.scheme not in ("http", "https") or not parsed.host:
         raise ConnectFailed(shown_url(url), "this is not an http or https URL")
     return parsed

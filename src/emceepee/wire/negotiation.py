@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND, SERVER_INFO_META_KEY, UNSUPPORTED_PROTOCOL_VERSION
 
-from emceepee.errors import ConnectFailed, PeerError, RequestTimedOut
+from emceepee.errors import ConnectFailed, ConnectionLost, PeerError, RequestTimedOut, SessionGone
 from emceepee.wire.era import (
     HANDSHAKE_PROTOCOL_VERSIONS,
     LATEST_HANDSHAKE_VERSION,
@@ -23,7 +23,7 @@ from emceepee.wire.era import (
 )
 from emceepee.wire.peer import Peer
 
-__all__ = ["EraChoice", "Negotiated", "negotiate"]
+__all__ = ["EraChoice", "Negotiated", "ServerSession", "negotiate", "take_up"]
 
 EraChoice: TypeAlias = Literal["auto", "handshake", "handshake_first", "modern"]
 
@@ -52,6 +52,37 @@ class Negotiated:
         meta = self.answer.get("_meta")
         info = self.answer.get("serverInfo") or (meta.get(SERVER_INFO_META_KEY) if isinstance(meta, Mapping) else None)
         return info if isinstance(info, Mapping) else {}
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSession:
+    """A session at a server, as a later connection can take it up: `answer` is the server's own to `initialize`."""
+
+    session_id: str
+    answer: Mapping[str, Any]
+
+
+async def take_up(peer: Peer, session: ServerSession) -> Negotiated:
+    """Go on in a session that an earlier connection negotiated, once the server has shown that it still knows it.
+
+    Raises:
+        SessionGone: it does not.
+        ConnectFailed: there is nobody who could say.
+        PeerError, RequestTimedOut, ConnectionLost: as for any request.
+    """
+    peer.avoid_used_ids()
+    negotiated = _adopt(peer, HandshakeEra(str(session.answer.get("protocolVersion"))), session.answer)
+    try:
+        await peer.request("ping", timeout=PROBE_TIMEOUT)
+    except ConnectionLost as lost:
+        if lost.was_taken:
+            raise
+        raise SessionGone(peer.transport.target) from None
+    except PeerError as error:
+        # An error in an answer that came through is a sign of life as well; a gateway's error page is none.
+        if isinstance(error.data, Mapping) and "http_status" in error.data:
+            raise ConnectFailed(peer.transport.target, error.message) from None
+    return negotiated
 
 
 async def negotiate(peer: Peer, identity: Identity, choice: EraChoice = "auto") -> Negotiated:

@@ -1,5 +1,8 @@
 # mypy: ignore-errors
-"""A 2025-11-25 server on the 1.x Python SDK over HTTP: `wait_for` is a task that ends when a file is there."""
+"""A 2025-11-25 server on the 1.x Python SDK over HTTP: `wait_for` is a task that ends when a file is there.
+
+`ask_after` is one that asks for a name then. Who waits for a result is said on stderr.
+"""
 
 import socket
 import sys
@@ -16,19 +19,44 @@ from starlette.routing import Mount
 server = Server("waiting-task", version="1")
 support = server.experimental.enable_tasks()
 
+counts = {"wanted": 0, "given up": 0}
+
+
+def count(what):
+    counts[what] += 1
+    print("results:", ", ".join(f"{number} {name}" for name, number in counts.items()), file=sys.stderr, flush=True)
+
+
+async def handle(*args, wait=support.handler.handle):
+    count("wanted")
+    try:
+        return await wait(*args)
+    except anyio.get_cancelled_exc_class():
+        count("given up")
+        raise
+
+
+support.handler.handle = handle
+
 
 @server.list_tools()
 async def list_tools():
     execution = types.ToolExecution(taskSupport="required")
-    return [types.Tool(name="wait_for", inputSchema={"type": "object"}, execution=execution)]
+    return [
+        types.Tool(name=name, inputSchema={"type": "object"}, execution=execution) for name in ("wait_for", "ask_after")
+    ]
 
 
 @server.call_tool(validate_input=False)
-async def call_tool(_name, arguments):
-    async def run(_task):
+async def call_tool(name, arguments):
+    async def run(task):
         while not await anyio.Path(arguments["path"]).exists():  # noqa: ASYNC110  # a file tells nobody
             await anyio.sleep(0.02)
-        return types.CallToolResult(content=[types.TextContent(type="text", text="it is there")])
+        text = "it is there"
+        if name == "ask_after":
+            answer = await task.elicit("Who?", {"type": "object", "properties": {"name": {"type": "string"}}})
+            text = f"hello {answer.content['name']}"
+        return types.CallToolResult(content=[types.TextContent(type="text", text=text)])
 
     return await server.request_context.experimental.run_task(run)
 

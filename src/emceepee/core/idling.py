@@ -1,0 +1,47 @@
+"""How long a session has been idle, over restarts.
+
+Time goes on while the hub is down: what was written down last says since when a session is idle, so that one whose
+client never comes back ends, however often the hub is restarted. Not every activity is written down, only one that
+comes some time after the last; a session gets that time on top after a restart, and so never too little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from emceepee.clock import Clock
+
+__all__ = ["Idleness"]
+
+SHARE = 1 / 4
+"""Of the time that a session may be idle: how much later than the last an activity has to be to be written down."""
+
+
+class Idleness:
+    """`touch` it when the session is active, and at `next_look` if it has been all along; then ask if it `is_over`."""
+
+    def __init__(
+        self, clock: Clock, idle_seconds: float, save: Callable[[float], None], *, saved_at: float | None = None
+    ) -> None:
+        """`save` writes down a time of activity, `saved_at` was written down before a restart."""
+        self._clock = clock
+        self._idle = idle_seconds
+        self._save = save
+        self._last = self._saved = clock.monotonic()
+        if saved_at is not None:
+            age = max(0.0, clock.now() - saved_at)
+            self._saved -= age
+            self._last -= max(0.0, age - idle_seconds * SHARE)
+
+    def touch(self) -> None:
+        self._last = self._clock.monotonic()
+        if self._last >= self._saved + self._idle * SHARE:
+            self._saved = self._last
+            self._save(self._clock.now())
+
+    def is_over(self) -> bool:
+        return self._clock.monotonic() >= self._last + self._idle
+
+    def next_look(self) -> float:
+        """On the monotonic clock."""
+        return min(self._last + self._idle, self._clock.monotonic() + self._idle * SHARE)
