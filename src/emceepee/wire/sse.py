@@ -46,9 +46,15 @@ class SseTransport:
     kind: TransportKind = "sse"
 
     def __init__(
-        self, url: str, *, headers: Mapping[str, str] | None = None, max_event_bytes: int | None = None
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        max_event_bytes: int | None = None,
+        auth: httpx2.Auth | None = None,
     ) -> None:
         self._url = url
+        self._auth = auth
         self._headers = headers
         self._max_event_bytes = max_event_bytes
 
@@ -59,7 +65,7 @@ class SseTransport:
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[Channel]:
         async with AsyncExitStack() as stack:
-            client = await stack.enter_async_context(http_client(self.target, self._headers))
+            client = await stack.enter_async_context(http_client(self.target, self._headers, self._auth))
             events, endpoint = await self._listen(client, stack)
             connection = _Connection(client, endpoint, events, ChannelEnd())
             yield await stack.enter_async_context(carry(connection.end, connection.run, connection.goodbye))
