@@ -29,6 +29,13 @@ class PlainClient:
     async def connect(self) -> None:
         self._reader, self._writer = await asyncio.open_connection(self._host, self._port)
 
+    async def again(self) -> "PlainClient":
+        """Another connection in the same session."""
+        other = PlainClient(f"http://{self._host}:{self._port}")
+        await other.connect()
+        other._session_id = self._session_id
+        return other
+
     async def close(self) -> None:
         self._writer.close()
         await self._writer.wait_closed()

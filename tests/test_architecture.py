@@ -10,12 +10,13 @@ import pytest
 
 ROOT = Path(__file__).parent.parent / "src" / "emceepee"
 
-SMALL = {"clock", "concurrency", "errors", "ids", "loopback", "timekeeper"}
+SMALL = {"clock", "concurrency", "errors", "ids", "loopback", "pace", "timekeeper"}
 MAY_IMPORT: dict[str, set[str]] = {
     "clock": set(),
     "concurrency": set(),
     "errors": set(),
     "ids": {"clock"},
+    "pace": {"clock"},
     "loopback": set(),
     "timekeeper": {"clock", "core"},
     "config": {*SMALL, "core"},

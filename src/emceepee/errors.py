@@ -16,7 +16,7 @@
         ├── ServerNotFound  ServerDisconnected  ServerError  ServerTimedOut
         ├── ToolNotFound  InvalidArguments  TooManyTasks  NotAllowed
         ├── TaskNotFound  TaskExpired  TaskFailed  TaskCancelled
-        └── RequestNotFound  SessionClosed
+        └── RequestNotFound  SessionClosed ── HubStopping
 
 Errors hold facts; their text is derived from them. `as_tool_error` says what a meta-tool's caller is told, `exit_code`
 what the shell is told; how an error looks to an MCP peer is decided at the front.
@@ -31,6 +31,7 @@ __all__ = [
     "ConnectFailed",
     "ConnectionLost",
     "EmceepeeError",
+    "HubStopping",
     "ImpossibleTransition",
     "InvalidArguments",
     "NotAllowed",
@@ -299,6 +300,13 @@ class SessionClosed(ToolError):
 
     def __init__(self) -> None:
         super().__init__("The session was closed.", "Connect again: what this session held is gone.")
+
+
+class HubStopping(SessionClosed):
+    """The session ends because the hub does, which is no end for what the store keeps."""
+
+    def __init__(self) -> None:
+        ToolError.__init__(self, "The hub is stopping.", "Connect again once it is back, and call list_tasks.")
 
 
 _LISTING = {"elicitation": "get_elicitations", "sampling": "get_sampling_requests"}

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from emceepee.config import ServerConfig, load_servers, problems_of
+from emceepee.config.file import read_file
 from emceepee.errors import SettingsError, exit_code
 from tests.core.clockwork import EXAMPLES
 
@@ -107,6 +108,25 @@ def test_keys_that_only_other_clients_know_are_kept_out(path: Path) -> None:
     config = load_one(path, entry)
     assert config == ServerConfig(name="demo", command="a")
     assert set(config.model_dump()) == set(ServerConfig.model_fields)
+
+
+def test_a_key_that_looks_like_a_slip_is_named_with_the_one_that_was_meant(path: Path) -> None:
+    entries = {
+        "demo": {"command": "a", "arg": ["x"], "Env": {"KEY": SECRET}, "autoApprove": [], "timeout": 5, "mine": 1},
+        "off": {"commnad": "a", "disabled": True},
+    }
+    path.write_text(json.dumps({"mcpServers": entries}))
+    found = read_file(path)
+    assert found.servers == (ServerConfig(name="demo", command="a"),)
+    assert found.ignored == {"mcpServers.demo.arg": "args", "mcpServers.demo.Env": "env"}
+
+
+def test_a_server_that_is_refused_for_a_slip_is_refused_with_the_key_that_was_meant(path: Path) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load_one(path, {"commnad": "a"})
+    assert caught.value.expected == (
+        "expected either a url, or a command with its args; commnad is not known; did you mean command?"
+    )
 
 
 def test_other_settings_beside_the_servers_are_no_business_of_ours(path: Path) -> None:

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from emceepee.core.events import Delivery, Event, EventLog
+from emceepee.core.events import Delivery, Event, EventLog, EventType
+from emceepee.core.journal import Journal
 from tests.core.clockwork import START, STATEFUL, HandClock, numbered
 from tests.requirements import requirement
 
@@ -147,7 +148,7 @@ def test_dropping_what_was_told_loses_nothing() -> None:
     log.read_new()
     (k,) = tell(log, "k")
     assert log.read_new() == Delivery((k,), lost=0)
-    assert warnings[1] == ("event_store_eviction", {"evicted_count": 1, "undelivered": 0})
+    assert warnings[1] == ("event_store_eviction", {"evicted_count": 1, "undelivered": 0, "server": "demo"})
 
 
 def test_only_the_untold_part_of_what_is_dropped_counts_as_lost() -> None:
@@ -155,7 +156,7 @@ def test_only_the_untold_part_of_what_is_dropped_counts_as_lost() -> None:
     tell(log, "a")
     log.read_new()
     tell(log, *map(str, range(20)))
-    assert ("event_store_eviction", {"evicted_count": 2, "undelivered": 1}) in warnings
+    assert ("event_store_eviction", {"evicted_count": 2, "undelivered": 1, "server": "demo"}) in warnings
     assert log.read_new().lost == 1
 
 
@@ -268,6 +269,136 @@ def test_a_waiter_still_gets_its_event_when_that_event_drops_others() -> None:
     assert (len(delivery.events), delivery.lost) == (10, 1)
 
 
+# A server that floods the log
+
+
+def flood(log: EventLog, count: int, server: str = "flooder") -> list[Event]:
+    return [log.append("notification", server, {"method": "tick", "params": {"n": n}}) for n in range(count)]
+
+
+def end_tasks(log: EventLog, count: int, server: str = "demo") -> list[Event]:
+    return [log.append("task_completed", server, {"task_id": str(n)}) for n in range(count)]
+
+
+def test_a_flood_drops_its_own_oldest_and_no_other_servers_events() -> None:
+    log, warnings = small_log(100)
+    others = [*end_tasks(log, 20), *tell(log, "a", "b")]
+    flooded = flood(log, 1000)
+    delivery = log.read_new()
+    assert [event for event in delivery.events if event.server == "demo"] == others
+    kept = [event for event in delivery.events if event.server == "flooder"]
+    assert kept == flooded[-len(kept) :]
+    assert (len(kept) + delivery.lost, len(log) <= 100) == (1000, True)
+    evicted = ("event_store_eviction", {"evicted_count": 10, "undelivered": 10, "server": "flooder"})
+    assert [found for found in warnings if found[0] == "event_store_eviction"] == [evicted] * (delivery.lost // 10)
+
+
+def test_two_floods_at_once_drop_each_its_own() -> None:
+    log, _ = small_log(100)
+    others = end_tasks(log, 30)
+    for _ in range(500):
+        flood(log, 1, "one")
+        flood(log, 1, "two")
+    delivery = log.read_new()
+    assert [event for event in delivery.events if event.server == "demo"] == others
+    assert {event.server for event in delivery.events} == {"demo", "one", "two"}
+
+
+def test_what_was_told_of_others_can_be_read_again_while_a_server_floods() -> None:
+    log, _ = small_log(100)
+    first, *rest = end_tasks(log, 40)
+    for _ in range(50):
+        flood(log, 20)
+        log.read_new()
+    again = log.read_after(first.id)
+    assert [event for event in again.events if event.server == "demo"] == rest
+
+
+def test_what_was_told_goes_before_the_news_of_a_server_that_is_only_busy() -> None:
+    log, _ = small_log(100)
+    end_tasks(log, 80)
+    log.read_new()
+    news = flood(log, 40)
+    assert log.read_new() == Delivery(tuple(news))
+
+
+def test_a_log_that_is_full_of_what_nobody_floods_drops_its_oldest() -> None:
+    log, warnings = small_log(20)
+    events = end_tasks(log, 21)
+    assert log.read_new() == Delivery(tuple(events[2:]), lost=2)
+    assert ("event_store_eviction", {"evicted_count": 2, "undelivered": 2}) in warnings
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [("notifications/tools/list_changed", {}), ("notifications/resources/updated", {"uri": "demo://menu"})],
+)
+def test_a_signal_that_nobody_has_heard_yet_is_not_recorded_again(log: EventLog, method: str, params: Any) -> None:
+    data = {"method": method, "params": params}
+    signal = log.append("notification", "demo", data)
+    woken: list[Event] = []
+    log.add_waiter(woken.append)
+    assert log.append("notification", "demo", dict(data)) is signal
+    assert (log.read_new(), woken) == (Delivery((signal,)), [])
+    again = log.append("notification", "demo", data)
+    assert (again.id, log.read_new(), woken) == ("event-2", Delivery((again,)), [again])
+
+
+def test_signals_that_differ_are_each_told(log: EventLog) -> None:
+    def changed(server: str, method: str, **params: object) -> Event:
+        return log.append("notification", server, {"method": f"notifications/{method}", "params": params})
+
+    events = (
+        changed("demo", "tools/list_changed"),
+        changed("demo", "prompts/list_changed"),
+        changed("demo", "tools/list_changed", _meta={"subscription": 1}),
+        changed("other", "tools/list_changed"),
+        changed("demo", "resources/updated", uri="demo://1"),
+        changed("demo", "resources/updated", uri="demo://2"),
+        changed("demo", "resources/updated", uri=["no uri"]),
+        changed("demo", "resources/updated", uri=["no uri"]),
+        changed("demo", "message", text="the same"),
+        changed("demo", "message", text="the same"),
+    )
+    assert log.read_new() == Delivery(events)
+
+
+def test_a_signal_that_was_dropped_is_recorded_again() -> None:
+    log, _ = small_log(10)
+    data = {"method": "notifications/tools/list_changed", "params": {}}
+    dropped = log.append("notification", "demo", data)
+    flood(log, 10, "demo")
+    again = log.append("notification", "demo", data)
+    delivery = log.read_new()
+    assert dropped not in delivery.events
+    assert delivery.events[-1] is again
+
+
+def test_what_a_flood_dropped_is_taken_out_of_the_journal() -> None:
+    class Kept(Journal):
+        def __init__(self) -> None:
+            self.ids: list[str] = []
+
+        def save_event(self, event: Event) -> None:
+            self.ids.append(event.id)
+
+        def forget_event(self, event_id: str) -> None:
+            self.ids.remove(event_id)
+
+    journal = Kept()
+    log = EventLog(HandClock(), numbered("event"), limit=20, journal=journal)
+    end_tasks(log, 5)
+    flood(log, 100)
+    assert journal.ids == [event.id for event in log.read_new().events]
+
+
+SOURCES: dict[str, tuple[EventType, str]] = {
+    "demo": ("notification", "demo"),
+    "other": ("notification", "other"),
+    "tasks": ("task_completed", "demo"),
+}
+
+
 class EventsToldExactlyOnce(RuleBasedStateMachine):
     """The log beside three plain lists: what is kept, what was told, what was lost.
 
@@ -288,13 +419,22 @@ class EventsToldExactlyOnce(RuleBasedStateMachine):
         self.woken: dict[int, list[Event]] = {}
         self.due: dict[int, list[Event]] = {}
 
-    def append_one(self) -> None:
+    def evict(self) -> None:
+        count = max(1, self.limit // 10)
+        by_server = {name: [event for event in self.kept if is_notification(event, name)] for name in ("demo", "other")}
+        flooder = max(by_server, key=lambda name: (len(by_server[name]), name))
+        most = len(by_server[flooder])
+        is_flooded = max(most, len(self.news)) > self.limit // 2 and most > count
+        evicted = (by_server[flooder] if is_flooded else self.kept)[:count]
+        self.kept = [event for event in self.kept if event not in evicted]
+        self.dropped_untold += [event for event in evicted if event in self.news]
+        self.news = [event for event in self.news if event not in evicted]
+
+    def append_one(self, source: str) -> None:
         if len(self.kept) == self.limit:
-            evicted, self.kept = self.kept[: max(1, self.limit // 10)], self.kept[max(1, self.limit // 10) :]
-            untold = [event for event in evicted if event in self.news]
-            self.dropped_untold += untold
-            self.news = self.news[len(untold) :]
-        event = self.log.append("notification", "demo", {"number": len(self.appended)})
+            self.evict()
+        event_type, server = SOURCES[source]
+        event = self.log.append(event_type, server, {"number": len(self.appended)})
         for number in self.waiting:
             self.due[number] = [event]
         self.waiting.clear()
@@ -310,10 +450,10 @@ class EventsToldExactlyOnce(RuleBasedStateMachine):
         self.told_as_new += self.news
         self.news = []
 
-    @rule(count=st.integers(1, 12))
-    def append(self, count: int) -> None:
+    @rule(count=st.integers(1, 12), source=st.sampled_from(sorted(SOURCES)))
+    def append(self, count: int, source: str) -> None:
         for _ in range(count):
-            self.append_one()
+            self.append_one(source)
 
     @rule()
     def read_new(self) -> None:
@@ -381,6 +521,10 @@ class EventsToldExactlyOnce(RuleBasedStateMachine):
     def every_untold_event_that_was_dropped_is_in_a_warning(self) -> None:
         dropped = [facts["undelivered"] for name, facts in self.warnings if name == "event_store_eviction"]
         assert sum(dropped) == len(self.dropped_untold)
+
+
+def is_notification(event: Event, server: str) -> bool:
+    return (event.type, event.server) == ("notification", server)
 
 
 TestEventsToldExactlyOnce = EventsToldExactlyOnce.TestCase

@@ -7,6 +7,7 @@ from typing import Any
 
 import anyio
 import pytest
+from structlog.testing import capture_logs
 
 from emceepee.errors import PeerError
 from emceepee.testing import FakeClock, HubClient, ScriptedCall, ScriptedServer, form, running_hub, settle, text_result
@@ -119,6 +120,32 @@ async def test_a_server_that_cannot_be_reached_is_tried_again_and_again(clock: F
         server.methods = {}
         await clock.advance(4.5)
         assert client.session.link("demo").status == "connected"
+
+
+async def test_a_failure_is_logged_once_and_its_repeats_quietly(clock: FakeClock) -> None:
+    async def refuse(_params: Mapping[str, Any]) -> dict[str, Any]:
+        raise PeerError(-32000, "closed on Mondays")
+
+    with capture_logs() as logged:
+        async with running_hub({"demo": ScriptedServer(methods={"initialize": refuse})}, clock=clock) as running:
+            await running.client()
+            await clock.advance(600)
+    failures = [entry for entry in logged if entry["event"] == "server_connect_failed"]
+    assert len(failures) > 5
+    assert [(entry["log_level"], entry.get("count")) for entry in failures] == [
+        ("warning", None),
+        *(("debug", count) for count in range(2, len(failures) + 1)),
+    ]
+    assert [entry["attempt"] for entry in logged if entry["event"] == "server_reconnecting"][:2] == [1, 2]
+
+
+async def test_what_ends_with_the_hub_is_not_logged_as_a_closed_session(clock: FakeClock) -> None:
+    gate = Gate()
+    with capture_logs() as logged:
+        async with running_hub({"demo": ScriptedServer({"work": gate})}, clock=clock) as running:
+            client = await running.client()
+            await client.execute("demo", "work", timeout_ms=0)
+    assert [entry["error"] for entry in logged if entry["event"] == "task_failed"] == ["The hub is stopping."]
 
 
 @requirement("T001-reconcile")

@@ -183,7 +183,7 @@ async def test_log_lines_are_json_with_the_names_and_durations_of_the_design(
         "server_disconnected",
         "tool_execution_start",
         "tool_execution_complete",
-        "tool_execution_timeout",
+        "tool_execution_promoted",
         "task_completed",
         "elicitation_received",
         "elicitation_responded",

@@ -831,7 +831,7 @@ def test_every_tool_is_listed_and_described_in_few_words() -> None:
 @requirement("T001-tool-annotations")
 def test_annotations_tell_who_reads_and_who_destroys() -> None:
     annotations = {definition["name"]: definition["annotations"] for definition in ToolBox().definitions}
-    assert {name for name, hints in annotations.items() if hints["readOnlyHint"]} == READING
+    assert {name for name, hints in annotations.items() if hints.get("readOnlyHint")} == READING
     destructive = {name for name, hints in annotations.items() if hints.get("destructiveHint")}
     assert destructive == {"cancel_task", "execute_tool", "reconnect_server", "remove_server"}
 

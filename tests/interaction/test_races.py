@@ -378,7 +378,7 @@ async def test_eviction_under_a_wait_with_a_cursor_gives_all_that_is_kept_and_co
             with capture_logs() as logged:
                 # All of this happens before the waiter, which the first event woke, gets to run.
                 for n in range(25):
-                    events.append("notification", "demo", {"n": n})
+                    events.append("server_added", "demo", {"n": n})
                 await settle()
         told = [event["data"]["n"] for event in answers[0].json["events"][0]["events"]]
         assert told == list(range(25 - len(told), 25))

@@ -147,6 +147,31 @@ async def test_a_file_that_says_the_same_in_other_words_changes_nothing(clock: F
         ]
 
 
+async def test_a_key_that_looks_like_a_slip_is_warned_of_when_the_file_is_read_again(
+    clock: FakeClock, tmp_path: Path
+) -> None:
+    path = tmp_path / "servers.json"
+    write_text(path, '{"mcpServers": {}}')
+    sources = Sources(path, {}, {})
+    async with (
+        running_hub({}, servers=scripted("a"), clock=clock) as running,
+        watching(running.hub, sources.read, sources.read()),
+    ):
+        write_text(
+            path, '{"mcpServers": {"a": {"url": "http://a.invalid/mcp", "header": {"Authorization": "secret"}}}}'
+        )
+        with capture_logs() as logs:
+            await two_looks(clock)
+    (warned,) = [entry for entry in logs if entry["event"] == "settings_key_ignored"]
+    assert warned == {
+        "event": "settings_key_ignored",
+        "log_level": "warning",
+        "file": str(path),
+        "key": "mcpServers.a.header",
+        "did_you_mean": "headers",
+    }
+
+
 async def test_a_wrong_file_is_logged_once_and_changes_nothing_until_it_is_right_again(
     clock: FakeClock, path: Path
 ) -> None:

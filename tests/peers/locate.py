@@ -13,7 +13,12 @@ ROOT = Path(__file__).resolve().parents[2]
 PEERS = ROOT / ".peers"
 BINARIES = PEERS / "node" / "node_modules" / ".bin"
 PROGRAMS = Path(__file__).resolve().parent / "programs"
-ON_FASTMCP = {"extension_server.py", "conformance_tasks_server.py"}
+ON_FASTMCP = {
+    "bridge_extension_client.py",
+    "conformance_tasks_server.py",
+    "extension_server.py",
+    "rounds_server.py",
+}
 
 
 def mcp130_python() -> Path:

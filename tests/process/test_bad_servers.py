@@ -168,7 +168,6 @@ async def test_a_call_to_a_server_that_never_connects_becomes_a_task_at_its_time
         assert own_json(await hub.call("cancel_task", {"task_id": task["task_id"]}))["success"] is True
 
 
-@pytest.mark.xfail(strict=True, reason="uvloop leaves a second copy of the pipes open in the server's process")
 async def test_a_server_that_closes_its_output_and_lives_on_is_lost(hub: HttpClient) -> None:
     async with added(hub, "no-output") as answer:
         assert own_json(answer)["server"]["status"] == "connected"

@@ -1,11 +1,17 @@
-"""Two sessions on one hub: neither sees anything of the other, whatever it asks for."""
+"""Two sessions on one hub: neither sees anything of the other, and a server that goes bad is nobody else's burden."""
 
 import json
+import re
+import signal
+import sys
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
+import httpx2
 import pytest
 
 from tests.peers.drive import LineClient
@@ -23,6 +29,8 @@ from tests.process.hub_process import (
 )
 
 LIMIT_S = 60
+SHUTDOWN_S = 5.0
+"""What a graceful end may take."""
 
 pytestmark = pytest.mark.anyio
 
@@ -131,3 +139,70 @@ async def test_a_session_that_is_ending_does_not_keep_another_from_adding_a_serv
             await leaving.execute("stubborn", "hello")
             await leaving.http.delete(url)  # takes two seconds behind the scenes, for its server does not want to end
             own_json(await staying.call("add_server", {"name": "odd", **odd_server("none")}))
+
+
+# Servers that are bad neighbours
+
+
+async def test_a_flooding_server_costs_no_other_server_an_event(tmp_path: Path) -> None:
+    flags = config_file(tmp_path, {"odd": odd_server("floods")})
+    with anyio.fail_after(LIMIT_S), serving("--demo", *flags) as (url, _):
+        async with HttpClient(url) as client:
+            await client.call("list_tools")
+            asked = await client.execute("demo", "book_table")
+            (question,) = open_questions(asked)
+            await client.execute("odd", "hello")
+            answer = {"request_id": question["request_id"], "action": "decline"}
+            await client.call("respond_to_elicitation", answer)
+            await evicted(url)
+            told = own_json(await client.call("await_activity"))
+    events = {group["server"]: group["events"] for group in told["events"]}
+    assert [event["type"] for event in events["demo"]] == ["task_completed"]
+    assert told["events_lost"] > 0
+    ticks = [event["data"]["params"]["n"] for event in events["odd"]]
+    assert ticks == list(range(ticks[0], ticks[0] + len(ticks))), "the newest, and none left out among them"
+
+
+async def evicted(url: str) -> None:
+    """Wait, without reading an event, until a log was too full for all of them."""
+    async with httpx2.AsyncClient() as http:
+        while True:
+            metrics = (await http.get(url.replace("/mcp", "/metrics"))).text
+            counted = re.search(r'emceepee_events_evicted_total{delivered="false"} ([\d.]+)', metrics)
+            if counted is not None and float(counted[1]) > 0:
+                return
+
+
+@pytest.mark.parametrize("oddity", ["floods", "chatters", "deaf"])
+async def test_a_bad_server_keeps_neither_others_nor_the_end_of_its_session_waiting(
+    tmp_path: Path, oddity: str
+) -> None:
+    flags = config_file(tmp_path, {"odd": odd_server(oddity)})
+    with anyio.fail_after(LIMIT_S), serving("--demo", *flags) as (url, hub):
+        async with HttpClient(url) as client, HttpClient(url) as other:
+            await client.execute("odd", "hello")
+            # More than its pipe holds, for a server that does not read.
+            for _ in range(5):
+                await client.execute("odd", "hello", {"text": "x" * 100_000}, timeout_ms=0)
+            for each in (client, other):
+                result = await each.execute("demo", "echo", {"text": "here"})
+                assert result["content"][0] == {"type": "text", "text": "here"}
+        began = time.monotonic()
+        hub.process.send_signal(signal.SIGTERM)
+        assert await anyio.to_thread.run_sync(hub.wait, LIMIT_S) == 0
+        assert time.monotonic() - began < SHUTDOWN_S
+
+
+async def test_a_program_that_keeps_dying_is_started_a_few_times_and_no_more(tmp_path: Path) -> None:
+    starts = tmp_path / "starts"
+    script = f"open({str(starts)!r}, 'a').write('x')"
+    flags = config_file(tmp_path, {"dying": {"command": sys.executable, "args": ["-c", script]}})
+    with anyio.fail_after(LIMIT_S), serving("--demo", *flags) as (url, _):
+        async with HttpClient(url) as client:
+            # Each call makes the hub try at once: nobody has to wait for the backoff here.
+            for _ in range(20):
+                assert error_code(await client.execute("dying", "hello")) == "SERVER_DISCONNECTED"
+            result = await client.execute("demo", "echo", {"text": "here"})
+            assert result["content"][0] == {"type": "text", "text": "here"}
+            assert own_json(await client.call("list_servers"))["servers"][0]["status"] == "error"
+    assert starts.read_text() == "x" * 6

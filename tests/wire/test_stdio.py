@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
 import pytest
 
+from emceepee.client import Stdio, connect
 from emceepee.errors import ConnectFailed
 from emceepee.wire import process, stdio
 from emceepee.wire.stdio import StdioTransport
@@ -146,6 +148,52 @@ async def test_a_server_that_closes_its_output_loses_the_channel(monkeypatch: py
         assert await loss(channel) == "the server closed its output"
 
 
+async def test_without_pidfds_the_exit_is_noticed_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "pidfd_open")
+    async with python("answer(sys.stdin.readline()); sys.exit(3)").open() as channel:
+        await ask(channel)
+        assert await loss(channel) == "the server process exited with status 3"
+
+
+async def test_nothing_is_left_open_when_a_server_is_gone() -> None:
+    before = sorted(os.listdir("/proc/self/fd"))
+    async with python(ECHO).open() as channel:
+        await ask(channel)
+    with pytest.raises(ConnectFailed):
+        async with StdioTransport("no-such-program").open():
+            pass
+    assert sorted(os.listdir("/proc/self/fd")) == before
+
+
+async def test_no_other_program_holds_the_pipes_of_a_server() -> None:
+    """Nor does the server itself hold more than one copy of each: it would never be seen to close them."""
+    held = "answer(sys.stdin.readline(), held=len([f for f in os.listdir('/proc/self/fd')]) - 1); sys.stdin.read()"
+    async with python(held).open() as first, python(held).open() as second:
+        assert (await ask(first), await ask(second)) == ({"held": 3}, {"held": 3})
+
+
+async def test_a_server_that_does_not_read_its_input_is_gone_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "STEP_SECONDS", 0.1)
+    async with python("answer(sys.stdin.readline(), pid=os.getpid()); time.sleep(600)").open() as channel:
+        handle = os.pidfd_open((await ask(channel))["pid"])
+        # More than the pipe holds: from here on our writes wait.
+        await channel.write.send(notification("notifications/odd", {"text": "x" * 200_000}))
+        await channel.write.send(notification("notifications/cancelled"))
+        await anyio.wait_all_tasks_blocked()
+        started = time.monotonic()
+    assert time.monotonic() - started < CLOSE_TIMEOUT
+    await all_dead([handle])
+
+
+@pytest.mark.parametrize(("script", "was_heard"), [("sys.exit(3)", False), ("sys.stdin.readline(); sys.exit(3)", True)])
+async def test_it_is_known_whether_a_server_that_ended_had_heard_anything(script: str, was_heard: bool) -> None:
+    async with python(script).open() as channel:
+        with suppress(anyio.BrokenResourceError):
+            await channel.write.send(request(1, "server/discover"))
+        await loss(channel)
+        assert channel.state.was_heard is was_heard
+
+
 async def test_the_exit_is_noticed_while_a_grandchild_holds_the_pipes_and_the_grandchild_dies_too() -> None:
     async with python(LEAVES_A_CHILD).open() as channel:
         child = (await ask(channel))["child"]
@@ -234,6 +282,8 @@ def test_uvloop_carries_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "STEP_SECONDS", 0.1)
 
     async def converse() -> None:
+        async with python("os.close(1); time.sleep(600)").open() as channel:
+            assert await loss(channel) == "the server closed its output"
         async with python(STUBBORN).open() as channel:
             assert (await ask(channel))["pid"] == channel.state.process_id
         async with python(LEAVES_A_CHILD).open() as channel:
@@ -250,3 +300,17 @@ def test_uvloop_carries_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_target_is_the_command_line() -> None:
     transport = StdioTransport("npx", ["-y", "a server"], env={"KEY": "secret"})
     assert (transport.kind, transport.target) == ("stdio", "npx -y 'a server'")
+
+
+@pytest.mark.parametrize(
+    ("first_act", "starts"), [("pass", 1), ("sys.stdin.readline()", 2)], ids=["at once", "at the probe"]
+)
+async def test_a_program_that_exits_is_started_again_only_if_it_had_heard_us(
+    tmp_path: Path, first_act: str, starts: int
+) -> None:
+    notes = tmp_path / "starts"
+    script = f"import sys; open({str(notes)!r}, 'a').write('x'); {first_act}; sys.exit(3)"
+    with pytest.raises(ConnectFailed, match="exited with status 3"):
+        async with connect(Stdio(sys.executable, ["-c", script])):
+            pass
+    assert notes.read_text() == "x" * starts

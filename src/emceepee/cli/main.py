@@ -13,6 +13,7 @@ from emceepee import __version__
 from emceepee.cli import running
 from emceepee.cli.flags import add_flags, given_flags
 from emceepee.cli.login import login, logout
+from emceepee.cli.watching import warn_of_ignored
 from emceepee.config import Configuration, Settings, Sources
 from emceepee.config.settings import SERVE_ONLY, SETTING_NAMES, merged
 from emceepee.config.sources import DEFAULT_FILE, environment_layer, flag_layer, misspelt
@@ -163,6 +164,7 @@ def _configured(sources: Sources) -> Configuration:
     _configure_logging(configuration.settings)
     for variable, meant in misspelt(sources.environment).items():
         log.warning("variable_ignored", variable=variable, did_you_mean=meant)
+    warn_of_ignored(configuration)
     if configuration.path is not None:
         log.info("settings_loaded", file=str(configuration.path), server_count=len(configuration.servers))
     return configuration

@@ -26,7 +26,7 @@ from emceepee.config import (
 from emceepee.config.settings import SETTING_NAMES
 from emceepee.hub import LOCAL, Hub
 
-__all__ = ["SettingsWatcher", "watching"]
+__all__ = ["SettingsWatcher", "warn_of_ignored", "watching"]
 
 log = get_logger(__name__)
 
@@ -73,6 +73,7 @@ class SettingsWatcher:
         except WrongSettings as error:
             log.warning("settings_rejected", file=str(path), problems=[str(problem) for problem in error.problems])
             return
+        warn_of_ignored(after)
         before, self._current = self._current, after
         await self._apply(changes(before.servers, after.servers))
         if differing := _differing(before.settings, after.settings):
@@ -100,6 +101,12 @@ class SettingsWatcher:
     def _is_ours(self, server: ServerConfig | None) -> bool:
         """Whether what is registered is still what the file said."""
         return server is not None and self._registered.find(server.name) == server
+
+
+def warn_of_ignored(configuration: Configuration) -> None:
+    """Say which keys of the file look like a slip; they are not refused, for the file may be another client's."""
+    for key, meant in configuration.ignored.items():
+        log.warning("settings_key_ignored", file=str(configuration.path), key=key, did_you_mean=meant)
 
 
 def _differing(before: Settings, after: Settings) -> list[str]:

@@ -16,7 +16,7 @@ from emceepee.client.receiver import ReceiverTasks
 from emceepee.client.targets import Http, Target, transports_for
 from emceepee.clock import Clock, SystemClock
 from emceepee.concurrency import companions
-from emceepee.errors import ConnectFailed, RequestTimedOut, SessionGone, WireError
+from emceepee.errors import ConnectFailed, ConnectionLost, RequestTimedOut, SessionGone, WireError
 from emceepee.wire.negotiation import EraChoice, Negotiated, negotiate, take_up
 from emceepee.wire.peer import Peer, open_peer
 from emceepee.wire.transport import Transport
@@ -77,7 +77,7 @@ async def _begun(
             return await stack.enter_async_context(_connection(transport, inbound, options, clock, agree))
         except WireError as error:
             errors.append(error)
-            if isinstance(error, RequestTimedOut):
+            if not _may_differ(error):
                 raise _connect_failed(transport, errors[0]) from error
     raise _connect_failed(transports[0], errors[0]) from errors[0]
 
@@ -98,6 +98,11 @@ def _attempts(transports: tuple[Transport, ...], era: EraChoice) -> Iterator[tup
         if transport.kind == "stdio" and era == "auto":
             # Some programs exit at the sight of anything but `initialize`: start them again, and say that first.
             yield transport, "handshake"
+
+
+def _may_differ(error: WireError) -> bool:
+    """Whether another way to say hello could do better: not if this one took too long, or was not even heard."""
+    return not isinstance(error, RequestTimedOut) and not (isinstance(error, ConnectionLost) and not error.was_taken)
 
 
 def _connect_failed(transport: Transport, error: WireError) -> ConnectFailed:

@@ -355,13 +355,17 @@ class ServerConnection:
         params: Mapping[str, Any],
         *,
         client: OnBehalfOf | None = None,
+        passes_urls: bool = False,
         task_ttl_ms: int | None = None,
         on_progress: OnProgress | None = None,
         on_task: Callable[[TaskCreated | TaskStatus], None] = lambda _update: None,
         origin: object | None = None,
         resumption: Resumption | None = None,
     ) -> JsonObject:
-        """Send a request of somebody else's, as it came; `task_ttl_ms` says that a task is welcome."""
+        """Send a request of somebody else's, as it came; `task_ttl_ms` says that a task is welcome.
+
+        `passes_urls` says that whoever sent it sees to the URLs that have to be opened first.
+        """
         headers: dict[str, str] = {}
         if method == "tools/call":
             name = str(params.get("name"))
@@ -374,6 +378,7 @@ class ServerConnection:
             method,
             self._with_log_level(params) or {},
             client=client,
+            passes_urls=passes_urls,
             origin=origin or CallRef(method, ""),
             headers=headers,
             on_progress=on_progress,

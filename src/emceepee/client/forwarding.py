@@ -39,13 +39,17 @@ class Forwarder:
         params: Mapping[str, Any],
         *,
         client: OnBehalfOf | None,
+        passes_urls: bool,
         origin: object,
         headers: Mapping[str, str],
         on_progress: OnProgress | None = None,
         on_task: Callable[[TaskCreated | TaskStatus], None] = lambda _update: None,
         resumption: Resumption | None = None,
     ) -> JsonObject:
-        """The server's answer; questions in it are for `client` where there is one, and else for us to see to."""
+        """The server's answer; questions in it are for `client` where there is one, and else for us to see to.
+
+        With `passes_urls`, an error that names URLs to be opened first is the answer, too.
+        """
         era = self._era(client)
         outgoing = self._without_envelope(params)
         passes_questions = client is not None and self._peer.era.name == "modern"
@@ -59,6 +63,7 @@ class Forwarder:
                 resumption=resumption,
                 era=era,
                 passes_questions=passes_questions,
+                passes_urls=passes_urls,
             )
         request = InteractiveRequest(
             self._peer,
@@ -69,6 +74,7 @@ class Forwarder:
             era=era,
             resumption=resumption,
             passes_questions=passes_questions,
+            passes_urls=passes_urls,
         )
         return await request.run(on_progress=on_progress, headers=headers)
 

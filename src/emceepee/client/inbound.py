@@ -19,6 +19,7 @@ from emceepee.client.options import ClientOptions, ClientSink
 from emceepee.client.questions import KIND_OF_METHOD, Question
 from emceepee.client.receiver import METHODS as RECEIVER_METHODS
 from emceepee.client.receiver import RELATED_TASK_META_KEY, ReceiverTasks
+from emceepee.client.urls import CompletedUrls
 from emceepee.client.watch import TaskWatch
 from emceepee.core.questions import SURVIVING_ARRIVALS, Arrival, Belonging, QuestionKind, belonging
 from emceepee.errors import PeerError
@@ -46,6 +47,7 @@ class Inbound:
         self._options = options
         self._sink = sink
         self.watch = TaskWatch()
+        self.completed_urls = CompletedUrls()
         self.events = EventFeed()
         self._receiver: ReceiverTasks | None = None
         self._spawn: Callable[..., object] | None = None
@@ -103,14 +105,16 @@ class Inbound:
             self._spawn(receiver.serve, task, question)
         return {"task": task.as_wire()}
 
-    async def on_notification(self, method: str, params: Mapping[str, Any], related: int | None) -> None:
+    def on_notification(self, method: str, params: Mapping[str, Any], related: int | None) -> None:
         if method in TASK_NOTIFICATIONS:
             self.watch.tell(params)
             return
         if method == "notifications/progress":
-            await self._pass_on_progress(params)
+            self._pass_on_progress(params)
         if method == "notifications/subscriptions/acknowledged":
             self.on_acknowledged()
+        if method == "notifications/elicitation/complete":
+            self._complete_url(params)
         if self._sink is None:
             return
         if method == "notifications/message":
@@ -163,6 +167,10 @@ class Inbound:
                 question.withdraw("lost", "the server disconnected")
             else:
                 question.withdraw("withdrawn", "the server took it back")
+
+    @property
+    def can_be_elicited(self) -> bool:
+        return self._options.elicitation
 
     async def questions(self) -> AsyncIterator[Question]:
         self._is_iterated = True
@@ -229,12 +237,25 @@ class Inbound:
             exact = self._in_flight.get(related)
         return belonging(exact, list(self._in_flight.values()))
 
-    async def _pass_on_progress(self, params: Mapping[str, Any]) -> None:
+    def _complete_url(self, params: Mapping[str, Any]) -> None:
+        """The user is done at a URL: whoever is still to agree to open it need not."""
+        elicitation_id = params.get("elicitationId")
+        if not isinstance(elicitation_id, str):
+            return
+        self.completed_urls.add(elicitation_id)
+        for question in tuple(self._open):
+            # A blocking request is answered all the same, since its server waits for the answer.
+            if question.arrival == "input_required" and question.params.get("elicitationId") == elicitation_id:
+                question.withdraw("withdrawn", "the user is done at the URL")
+
+    def _pass_on_progress(self, params: Mapping[str, Any]) -> None:
         token, progress = params.get("progressToken"), params.get("progress")
         on_progress = self._late_progress.get(token) if isinstance(token, int) else None
-        if on_progress is not None and isinstance(progress, int | float):
+        if on_progress is not None and isinstance(progress, int | float) and self._spawn is not None:
             total, message = params.get("total"), params.get("message")
-            await on_progress(
+            self._spawn(
+                _tell_progress,
+                on_progress,
                 float(progress),
                 float(total) if isinstance(total, int | float) else None,
                 message if isinstance(message, str) else None,
@@ -244,6 +265,14 @@ class Inbound:
         kind = KIND_OF_METHOD.get(method)
         declared = {"elicitation": self._options.elicitation, "sampling": self._options.sampling}
         return kind if kind is not None and declared[kind] else None
+
+
+async def _tell_progress(on_progress: OnProgress, progress: float, total: float | None, message: str | None) -> None:
+    try:
+        await on_progress(progress, total, message)
+    except Exception:
+        # It is the caller's, and must not cost the connection.
+        log.exception("progress_callback_failed")
 
 
 def _related_task(params: Mapping[str, Any]) -> str:

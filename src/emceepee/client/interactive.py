@@ -1,7 +1,8 @@
 """A request that may ask back before it is done.
 
-In the handshake era the server's questions come as requests of their own while ours is open. In the modern era the
-answer to our request is `input_required`, and we send it again with the answers.
+In the handshake era the server's questions come as requests of their own while ours is open, or an error names URLs
+that have to be opened first. In the modern era the answer to our request is `input_required`. Either way we send it
+again when everything is answered.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import anyio
 from emceepee.client.inbound import Inbound
 from emceepee.client.questions import KIND_OF_METHOD
 from emceepee.client.resumption import InputRound, OpenInput, Resumption
+from emceepee.client.urls import urls_required
 from emceepee.core.questions import Belonging
 from emceepee.errors import ConnectionLost, PeerError, RequestTimedOut
 from emceepee.wire.era import Era
@@ -29,6 +31,9 @@ MAX_ROUNDS = 100
 EMPTY_ROUND_DELAY = 1.0
 """Seconds before a request is sent again for which the server wants no input at all, only to be asked later."""
 
+URL_ROUND_DELAY = 5.0
+"""Seconds before a request is sent again whose URLs the user has agreed to open, while the server says nothing."""
+
 
 class InteractiveRequest:
     def __init__(
@@ -42,9 +47,15 @@ class InteractiveRequest:
         era: Era | None = None,
         resumption: Resumption | None = None,
         passes_questions: bool = False,
+        passes_urls: bool = False,
     ) -> None:
-        """With `passes_questions`, what the server asks back is the result, for somebody else to answer."""
+        """With `passes_questions`, what the server asks back is the result, for somebody else to answer.
+
+        With `passes_urls`, so is the error that names URLs to be opened first.
+        """
         self._passes_questions = passes_questions
+        self._passes_urls = passes_urls
+        self._agreed: set[str] = set()
         self._peer = peer
         self._inbound = inbound
         self._method = method
@@ -73,15 +84,24 @@ class InteractiveRequest:
         for _ in range(MAX_ROUNDS):
             params = {**self._params, **await self._answers_to_send()}
             self.request_id = self._peer.new_request_id()
-            with self._inbound.in_flight(self.request_id, self._origin):
-                result = await self._peer.request(
-                    self._method,
-                    params,
-                    request_id=self.request_id,
-                    on_progress=on_progress,
-                    headers=headers,
-                    era=self._era,
-                )
+            try:
+                with self._inbound.in_flight(self.request_id, self._origin):
+                    result = await self._peer.request(
+                        self._method,
+                        params,
+                        request_id=self.request_id,
+                        on_progress=on_progress,
+                        headers=headers,
+                        era=self._era,
+                    )
+            except PeerError as error:
+                if self._passes_urls or not (urls := urls_required(error)) or not self._inbound.can_be_elicited:
+                    raise
+                unasked = {key: params for key, params in urls.items() if key not in self._agreed}
+                if not unasked:
+                    await self._wait_at(urls)
+                self._resumption.round = InputRound.of_urls(error, unasked)
+                continue
             if result.get("resultType") != "input_required" or self._passes_questions:
                 return result
             self._resumption.round = InputRound.of(result)
@@ -97,6 +117,9 @@ class InteractiveRequest:
             self._require_open()
             return {}
         answers = await self._answers(asked)
+        if asked.refusal is not None:
+            self._agree_to(asked.refusal, answers)
+            answers = {}
         self._require_open()
         await self._resumption.before_retry()
         try:
@@ -112,7 +135,7 @@ class InteractiveRequest:
             raise ConnectionLost(self._peer.lost_reason)
 
     async def _answers(self, asked: InputRound) -> JsonObject:
-        if not asked.inputs:
+        if not asked.inputs and asked.refusal is None:
             with self._peer.clock.move_on_after(EMPTY_ROUND_DELAY):
                 await anyio.sleep_forever()
         answers: JsonObject = {}
@@ -120,7 +143,7 @@ class InteractiveRequest:
             for key, entry in asked.inputs.items():
                 tasks.start_soon(self._answer_into, answers, key, entry)
         failed = [answer for answer in answers.values() if isinstance(answer, PeerError)]
-        if failed:
+        if failed and asked.refusal is None:
             raise failed[0]
         return answers
 
@@ -148,3 +171,21 @@ class InteractiveRequest:
             input_key=key,
         )
         return await self._inbound.wait_for_answer(entry.question)
+
+    # URLs to be opened first
+
+    def _agree_to(self, refusal: JsonObject, answers: Mapping[str, Any]) -> None:
+        """
+        Raises:
+            PeerError: the server's own, if the user does not want to open all of them.
+        """
+        for key, answer in answers.items():
+            is_agreed = isinstance(answer, Mapping) and answer.get("action") == "accept"
+            if not is_agreed and key not in self._inbound.completed_urls:
+                raise PeerError(**refusal)
+            self._agreed.add(key)
+
+    async def _wait_at(self, urls: Mapping[str, JsonObject]) -> None:
+        """The user may still be there. The server says when it is done, if it says anything."""
+        with self._peer.clock.move_on_after(URL_ROUND_DELAY):
+            await self._inbound.completed_urls.wait_for(urls)

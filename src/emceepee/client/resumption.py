@@ -76,6 +76,8 @@ class InputRound:
 
     inputs: dict[str, OpenInput]
     state: JsonObject
+    refusal: JsonObject | None = None
+    """Instead of a result: the error that wants URLs opened, which are the inputs, before the request is sent again."""
 
     @classmethod
     def of(cls, result: Mapping[str, Any]) -> InputRound:
@@ -89,8 +91,14 @@ class InputRound:
         state = {"requestState": result["requestState"]} if "requestState" in result else {}
         return cls({key: OpenInput.of(request) for key, request in requests.items()}, state)
 
+    @classmethod
+    def of_urls(cls, error: PeerError, urls: Mapping[str, JsonObject]) -> InputRound:
+        asked = {key: OpenInput.of({"method": "elicitation/create", "params": params}) for key, params in urls.items()}
+        return cls(asked, {}, {"code": error.code, "message": error.message, "data": error.data})
+
     def as_json(self) -> JsonObject:
-        return {"inputs": {key: entry.as_json() for key, entry in self.inputs.items()}, "state": self.state}
+        inputs = {key: entry.as_json() for key, entry in self.inputs.items()}
+        return {"inputs": inputs, "state": self.state, "refusal": self.refusal}
 
 
 class ResultRequest(NamedTuple):
@@ -141,7 +149,7 @@ class Resumption:
     def from_json(cls, value: JsonObject) -> Resumption:
         resumption = cls(inputs=_inputs(value["inputs"]))
         if (found := value["round"]) is not None:
-            resumption.round = InputRound(_inputs(found["inputs"]), found["state"])
+            resumption.round = InputRound(_inputs(found["inputs"]), found["state"], found["refusal"])
         if (left := value["result_request"]) is not None:
             resumption.result_request = ResultRequest(**left)
         return resumption

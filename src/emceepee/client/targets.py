@@ -70,12 +70,15 @@ def transports_for(
             http = HttpTransport(
                 _checked(target.url), headers=target.headers, clock=clock, session_id=session_id, auth=target.auth
             )
-            sse = SseTransport(target.url, headers=target.headers, auth=target.auth)
+            sse = SseTransport(target.url, headers=target.headers, clock=clock, auth=target.auth)
             return (http, sse) if target.fallback else (http,)
         case Sse():
-            return (SseTransport(_checked(target.url), headers=target.headers, auth=target.auth),)
+            return (SseTransport(_checked(target.url), headers=target.headers, clock=clock, auth=target.auth),)
         case Stdio():
-            return (StdioTransport(target.command, target.args, env=target.env, cwd=target.cwd, on_stderr=on_stderr),)
+            stdio = StdioTransport(
+                target.command, target.args, env=target.env, cwd=target.cwd, on_stderr=on_stderr, clock=clock
+            )
+            return (stdio,)
         case _:
             return (target,)
 

@@ -51,6 +51,7 @@ class TaskRunner:
         resumption: Resumption | None = None,
         era: Era | None = None,
         passes_questions: bool = False,
+        passes_urls: bool = False,
     ) -> JsonObject:
         """Call a tool and return its result, whether or not a task came in between."""
         resumption = resumption or Resumption()
@@ -65,6 +66,7 @@ class TaskRunner:
             era=era or self.era,
             resumption=resumption,
             passes_questions=passes_questions,
+            passes_urls=passes_urls,
         )
         result = await request.run(on_progress=on_progress, headers=headers)
         if not is_created_task(result):

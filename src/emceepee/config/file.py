@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from pydantic import ValidationError
 
-from emceepee.config.problems import WrongSettings, did_you_mean, printable
+from emceepee.config.problems import WrongSettings, did_you_mean, nearest, printable
 from emceepee.config.servers import ServerConfig, problems_of
 from emceepee.config.settings import SETTING_NAMES, Layer, layer
 from emceepee.errors import SettingsError
@@ -30,6 +30,35 @@ SERVER_TABLES: Mapping[Format, tuple[str, ...]] = {"TOML": ("servers", "mcpServe
 
 _SERVER_KEYS = (*ServerConfig.model_fields, "type", "httpUrl", "serverUrl", "disabled")
 
+_KEYS_OF_CLIENTS = frozenset(
+    {
+        "alwaysAllow",
+        "auth",
+        "authProviderType",
+        "autoApprove",
+        "description",
+        "disabledTools",
+        "enabled",
+        "env_file",
+        "envFile",
+        "excludeTools",
+        "icon",
+        "includeTools",
+        "networkTimeout",
+        "oauth",
+        "scopes",
+        "source",
+        "startup_timeout_sec",
+        "timeout",
+        "tool_timeout_sec",
+        "tools",
+        "transportType",
+        "trust",
+        "version",
+    }
+)
+"""What clients put into their entries for themselves; none of these is a mistake."""
+
 _EXAMPLE = 'expected {"mcpServers": {"name": {"command": …} or {"url": …}}}'
 
 
@@ -37,6 +66,8 @@ _EXAMPLE = 'expected {"mcpServers": {"name": {"command": …} or {"url": …}}}'
 class FileSettings:
     layer: Layer
     servers: tuple[ServerConfig, ...]
+    ignored: Mapping[str, str] = field(default_factory=dict)
+    """Keys of servers that mean nothing to us, each with the one that was probably meant."""
 
 
 def load_servers(path: Path) -> list[ServerConfig]:
@@ -67,7 +98,7 @@ def read_file(path: Path) -> FileSettings:
     if problems:
         # As everywhere here: a traceback shows the context, and what that quotes.
         raise WrongSettings(problems) from None
-    return FileSettings(found, servers)
+    return FileSettings(found, servers, _ignored(document) if kind == "JSON" else {})
 
 
 def _text_of(path: Path) -> str:
@@ -143,7 +174,24 @@ def _server(key: str, kind: Format, name: str, entry: object) -> ServerConfig | 
     try:
         return ServerConfig.model_validate({**entry, "name": name})
     except ValidationError as error:
-        raise SettingsError(key, "; ".join(problems_of(error))) from None
+        guesses = [f"{printable(stranger)} is not known; did you mean {meant}?" for stranger, meant in _misspelt(entry)]
+        raise SettingsError(key, "; ".join([*problems_of(error), *guesses])) from None
+
+
+def _ignored(document: JsonObject) -> dict[str, str]:
+    return {
+        f"{table}.{printable(name)}.{printable(stranger)}": meant
+        for table in SERVER_TABLES["JSON"]
+        for name, entry in document.get(table, {}).items()
+        if entry.get("disabled") is not True
+        for stranger, meant in _misspelt(entry)
+    }
+
+
+def _misspelt(entry: Mapping[str, object]) -> list[tuple[str, str]]:
+    """The keys that look like one of ours, each with that one; the others may be another client's."""
+    strangers = [key for key in entry if key not in _SERVER_KEYS and key not in _KEYS_OF_CLIENTS]
+    return [(key, meant) for key in strangers if (meant := nearest(key, _SERVER_KEYS)) is not None]
 
 
 def _refuse_strangers(key: str, entry: Mapping[str, object]) -> None:

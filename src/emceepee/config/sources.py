@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from emceepee.config.file import read_file
@@ -50,6 +50,8 @@ class Configuration:
     servers: tuple[ServerConfig, ...] = ()
     path: Path | None = None
     fingerprint: Fingerprint | None = None
+    ignored: Mapping[str, str] = field(default_factory=dict)
+    """Keys of servers in the file that mean nothing to us, each with the one that was probably meant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,18 +87,19 @@ class Sources:
         problems: list[SettingsError] = []
         layers: list[Layer] = []
         servers: tuple[ServerConfig, ...] = ()
+        ignored: Mapping[str, str] = {}
         with _collected(problems):
             if self.path is not None:
                 file = read_file(self.path)
                 layers.append(file.layer)
-                servers = file.servers
+                servers, ignored = file.servers, file.ignored
         with _collected(problems):
             layers.append(environment_layer(self.environment))
         with _collected(problems):
             layers.append(flag_layer(self.flags))
         if problems:
             raise WrongSettings(problems)
-        return Configuration(merged(layers), servers, self.path, looks)
+        return Configuration(merged(layers), servers, self.path, looks, ignored)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 __all__ = ["Timer", "TimerKind"]
 
-TimerKind: TypeAlias = Literal["call", "task_ttl", "task_retention", "question", "idle"]
+TimerKind: TypeAlias = Literal["call", "task_ttl", "task_retention", "question", "idle", "journal"]
 
 
 class Timer(NamedTuple):

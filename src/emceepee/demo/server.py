@@ -168,7 +168,9 @@ def _silence_deprecations() -> None:
 def _listen(host: str, port: int) -> socket.socket:
     """A listening socket: connections queue on it from now on, so its address may be told before serving starts."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, port), family=family, backlog=1024)
+    listener = socket.create_server((host, port), family=family, backlog=1024)
+    # The protocol is named, and inherited by what is accepted: asyncio switches Nagle off only where it reads TCP.
+    return socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, fileno=listener.detach())
 
 
 def _url(listener: socket.socket) -> str:

@@ -68,7 +68,8 @@ class ClientFacts:
         if kind == "sampling":
             return "tools" in declared or not (params.get("tools") or params.get("toolChoice"))
         # Before there were modes there was only the form, and an empty object still stands for it.
-        return params.get("mode", "form") in (declared or {"form": {}})
+        mode = params.get("mode", "form")
+        return isinstance(mode, str) and mode in (declared or {"form": {}})
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

@@ -20,7 +20,7 @@ from emceepee.clock import Clock
 from emceepee.front.client import ClientFacts
 from emceepee.front.replay import ReplayBuffer
 from emceepee.front.served import Asking, ServedRequest
-from emceepee.front.streams import EventStream, encoded, watch_for_disconnect
+from emceepee.front.streams import END_OF_BODY, EventStream, encoded, flushed, watch_for_disconnect
 
 __all__ = ["Exchange", "Patience", "send_body", "send_json"]
 
@@ -60,9 +60,9 @@ async def send_body(
     length = (b"content-length", str(len(body)).encode())
     kind = () if content_type is None else ((b"content-type", content_type.encode()),)
     await send({"type": "http.response.start", "status": status, "headers": [*kind, length, *headers]})
-    # In two steps: the second waits until a large body has left our buffers, or the client has gone.
     await send({"type": "http.response.body", "body": body, "more_body": True})
-    await send({"type": "http.response.body", "body": b"", "more_body": False})
+    await flushed(send)
+    await send(END_OF_BODY)
 
 
 class Exchange:
@@ -84,7 +84,9 @@ class Exchange:
     ) -> None:
         """`buffer` is for clients that may resume, `asking` for those that can be asked while they wait."""
         self.stream = EventStream(buffer, primes=client.understands_resuming)
-        self.request = ServedRequest(request_id, params, self._post, asking=asking, on_interrupted=self._interrupted)
+        self.request = ServedRequest(
+            request_id, params, self._post, client=client, asking=asking, on_interrupted=self._interrupted
+        )
         self._client = client
         self._receive = receive
         self._send = send
@@ -93,6 +95,10 @@ class Exchange:
         self._streams_at_once = streams_at_once
         self._tasks: anyio.abc.TaskGroup
         self._is_streaming = False
+        self._connection = anyio.CancelScope()
+        """Where we write to the connection that the request came on."""
+        self.was_sent = False
+        """Whether the response was written to the client."""
 
     async def run(self, answer: Answer) -> None:
         """Have `answer` give the response message, while watching that the client is still there."""
@@ -110,23 +116,23 @@ class Exchange:
             message = await answer(self.request)
         if self.request.hang_up != "gone":
             is_out = await self._finish(message or _cancelled(self.request.request_id))
-            if message is not None:
-                (self.request.on_sent if is_out else self.request.on_unsent)()
-        elif message is not None:
-            self.request.on_unsent()
+            self.was_sent = is_out and message is not None
+        (self.request.on_sent if self.was_sent else self.request.on_unsent)()
         self._tasks.cancel_scope.cancel()
 
     async def _finish(self, message: JsonObject) -> bool:
         """Whether the response was written to the client."""
         if not self._is_streaming:
             self._is_streaming = True
-            await send_json(self._send, message, self._status_of(message))
-            return True
+            with self._connection:
+                await send_json(self._send, message, self._status_of(message))
+                return True
+            return False
         self.stream.finish(message)
         async with anyio.create_task_group() as waiting:
 
             async def give_up() -> None:
-                await self.stream.abandoned(self._clock, self._patience.resume)
+                await self.stream.abandoned(self._clock, self._grace)
                 waiting.cancel_scope.cancel()
 
             waiting.start_soon(give_up)
@@ -141,16 +147,21 @@ class Exchange:
         return ERROR_CODE_HTTP_STATUS.get(message["error"]["code"], 200)
 
     async def _connection_lost(self) -> None:
+        # Only what came on this connection: the client may be on another one already.
+        self._connection.cancel()
         if self._client.is_modern:
             # Its protocol says so: there is nothing that it could come back for.
             self.request.end("cancelled")
-        elif not self.stream.can_resume:
-            self.request.end("gone")
         else:
-            self.stream.detach()
-            await self.stream.abandoned(self._clock, self._patience.resume)
+            if self._is_streaming:
+                await self.stream.abandoned(self._clock, self._grace)
             self.request.end("gone")
         await anyio.sleep_forever()
+
+    @property
+    def _grace(self) -> float:
+        """How long the client has to come back, if it can."""
+        return self._patience.resume if self.stream.can_resume else 0
 
     async def _break_silence(self) -> None:
         if self._client.understands_resuming:
@@ -175,7 +186,11 @@ class Exchange:
     def _start_stream(self) -> None:
         if not self._is_streaming:
             self._is_streaming = True
-            self._tasks.start_soon(self.stream.pump, self._send)
+            self._tasks.start_soon(self._pump)
+
+    async def _pump(self) -> None:
+        with self._connection:
+            await self.stream.pump(self._send)
 
     def _interrupted(self) -> None:
         """The server has let go of the stream that it answers this request on: so do we, and the client comes back."""

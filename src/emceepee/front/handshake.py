@@ -11,7 +11,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERS
 from structlog import get_logger
 
 from emceepee.core.tasks import Task
-from emceepee.errors import PeerError, TaskNotFound
+from emceepee.errors import EmceepeeError, PeerError, TaskNotFound
 from emceepee.front.client import ClientFacts
 from emceepee.front.jsonrpc import Notification, Request, Response, error_message, result_message
 from emceepee.front.outcomes import AskedBack, BecameTask
@@ -97,9 +97,12 @@ class HandshakeClient:
     async def respond(self, request: Request, served: ServedRequest) -> JsonObject:
         """The response message to a request."""
         try:
-            return result_message(request.id, await self._answer(request, served))
+            with self.session.in_use():
+                return result_message(request.id, await self._answer(request, served))
         except PeerError as error:
             return error_message(request.id, error)
+        except EmceepeeError as error:
+            return error_message(request.id, PeerError(INTERNAL_ERROR, str(error)))
         except Exception:
             log.exception("request_failed", method=request.method)
             return error_message(request.id, PeerError(INTERNAL_ERROR, "Internal error"))
@@ -142,14 +145,13 @@ class HandshakeClient:
     async def _task_result(self, task: Task, served: ServedRequest) -> JsonObject:
         """Wait for the end of the task; meanwhile its client is here, and can be asked."""
         call = self.session.calls.of_task(task.task_id)
-        with self.session.in_use():
+        if call is not None:
+            self.session.questions.attend(call, served)
+        try:
+            task = await self.session.wait_for_end(task.task_id)
+        finally:
             if call is not None:
-                self.session.questions.attend(call, served)
-            try:
-                task = await self.session.wait_for_end(task.task_id)
-            finally:
-                if call is not None:
-                    self.session.questions.unattend(call)
+                self.session.questions.unattend(call, served)
         await self.session.durable()
         if task.status != "completed":
             error = error_of(task)

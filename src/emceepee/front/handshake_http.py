@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -83,14 +84,13 @@ class HandshakeHttp:
         """A stream for what belongs to no request; or, with `Last-Event-ID`, the rest of one that was cut off."""
         known = self._find(service, principal, headers)
         last_event_id = headers.get("last-event-id")
+        stream = None if last_event_id is None else known.buffer.stream_of(last_event_id)
         replay = None if last_event_id is None else known.buffer.after(last_event_id)
         with known.session.in_use():
-            if replay is None:
-                await self._hold_standalone(known, Replay(0, ()), receive, send)
-            elif known.standalone is not None and replay.stream == known.standalone.number:
-                await self._hold_standalone(known, replay, receive, send)
+            if stream is None or (known.standalone is not None and stream == known.standalone.number):
+                await self._hold_standalone(known, replay or Replay(0, ()), receive, send)
             else:
-                await self._resume(known, replay, receive, send)
+                await self._resume(known, replay or Replay(stream, ()), receive, send)
 
     async def delete(self, service: Service, principal: str, headers: Headers, send: Send) -> None:
         known = self._find(service, principal, headers)
@@ -133,7 +133,7 @@ class HandshakeHttp:
 
     def _admit(self, client: HandshakeClient) -> _HttpClient:
         session = client.session
-        known = self._clients[session.id] = _HttpClient(client, ReplayBuffer(), {})
+        known = self._clients[session.id] = _HttpClient(client, ReplayBuffer(secrets.token_hex(4)), {})
         session.on_closed(lambda: self._clients.pop(session.id, None))
         return known
 
@@ -163,7 +163,10 @@ class HandshakeHttp:
         finally:
             del client.served[request.id]
             del known.streams[exchange.stream.number]
-            if not exchange.stream.can_resume:
+            if exchange.was_sent and exchange.stream.can_resume:
+                known.buffer.close(exchange.stream.number)
+            else:
+                # What has not been told goes on as a task, and is told there.
                 known.buffer.forget(exchange.stream.number)
 
     async def _resume(self, known: _HttpClient, replay: Replay, receive: Receive, send: Send) -> None:

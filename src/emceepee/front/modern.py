@@ -131,7 +131,7 @@ class ModernRequests:
         session = visit.session
         if isinstance(outcome, BecameTask):
             task = session.state.tasks.get(outcome.task_id)
-            return {"resultType": "task", **extension_task(session, task, is_new=True)}
+            return {"resultType": "task", **extension_task(session, task, visit.client, is_new=True)}
         if isinstance(outcome, AskedBack):
             questions = session.state.questions.pending(task_id=outcome.task_id)
             state = self._states.issue(session.origin.principal, Continuation(session.id, outcome.task_id))
@@ -156,7 +156,7 @@ class ModernRequests:
             case "tasks/get":
                 # Whoever asks wants to know now, and not when the server is next due to be asked.
                 session.calls.hurry(task.task_id)
-                return {"resultType": "complete", **extension_task(session, task)}
+                return {"resultType": "complete", **extension_task(session, task, visit.client)}
             case "tasks/update":
                 await _give_answers(session, task.task_id, visit.params.get("inputResponses"))
             case _:

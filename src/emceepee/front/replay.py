@@ -12,6 +12,8 @@ from itertools import count
 
 __all__ = ["Replay", "ReplayBuffer"]
 
+MAX_DIGITS = 18
+
 
 @dataclass(frozen=True, slots=True)
 class Replay:
@@ -24,6 +26,7 @@ class Replay:
 @dataclass(slots=True)
 class _Stream:
     frames: OrderedDict[int, bytes] = field(default_factory=OrderedDict)
+    is_closed: bool = False
     last: int = 0
     evicted: int = 0
     """The number of the newest frame that is not kept any more."""
@@ -32,7 +35,9 @@ class _Stream:
 class ReplayBuffer:
     """Bounded by count and bytes over all streams of its session; the oldest frames go first."""
 
-    def __init__(self, *, max_events: int = 1000, max_bytes: int = 8 * 1024 * 1024) -> None:
+    def __init__(self, name: str = "", *, max_events: int = 1000, max_bytes: int = 8 * 1024 * 1024) -> None:
+        """`name` is in every id, so that those of another buffer, or of the same session before a restart, are none."""
+        self._name = name
         self._max_events = max_events
         self._max_bytes = max_bytes
         self._numbers = count(1)
@@ -47,6 +52,11 @@ class ReplayBuffer:
     def size(self) -> int:
         return self._bytes
 
+    @property
+    def streams(self) -> int:
+        """How many streams are known: those that are open, and those of which something is kept."""
+        return len(self._streams)
+
     def open(self) -> int:
         """A new stream."""
         number = next(self._numbers)
@@ -55,7 +65,7 @@ class ReplayBuffer:
 
     def next_id(self, stream: int) -> str:
         """The id of the event that `add` takes next: unique within the session, and telling its stream."""
-        return f"{stream}-{self._streams[stream].last + 1}"
+        return f"{self._name}-{stream}-{self._streams[stream].last + 1}"
 
     def add(self, stream: int, frame: bytes) -> None:
         """Keep an event as it goes out, under its `next_id`."""
@@ -69,14 +79,26 @@ class ReplayBuffer:
 
     def after(self, event_id: str) -> Replay | None:
         """What was sent on the stream of `event_id` after it; None if that is not known, or not all of it any more."""
-        stream, _, number = event_id.partition("-")
-        if not (stream.isascii() and stream.isdecimal() and number.isascii() and number.isdecimal()):
+        stream = self.stream_of(event_id)
+        kept = None if stream is None else self._streams.get(stream)
+        if stream is None or kept is None:
             return None
-        kept = self._streams.get(int(stream))
-        seen = int(number)
-        if kept is None or seen > kept.last or seen < kept.evicted:
+        seen = _number(event_id.rpartition("-")[2])
+        if seen is None or not kept.evicted <= seen <= kept.last:
             return None
-        return Replay(int(stream), [frame for at, frame in kept.frames.items() if at > seen])
+        return Replay(stream, [frame for at, frame in kept.frames.items() if at > seen])
+
+    def stream_of(self, event_id: str) -> int | None:
+        """The stream that an id of this buffer's is of, whether or not it is still known."""
+        name, _, rest = event_id.partition("-")
+        stream, _, number = rest.partition("-")
+        return _number(stream) if name == self._name and _number(number) is not None else None
+
+    def close(self, stream: int) -> None:
+        """Nothing more will be added to it; it is forgotten when nothing of it is kept any more."""
+        if (kept := self._streams.get(stream)) is not None:
+            kept.is_closed = True
+            self._drop_if_done(stream, kept)
 
     def forget(self, stream: int) -> None:
         """Nobody will come back for this stream."""
@@ -90,3 +112,13 @@ class ReplayBuffer:
         kept = self._streams[stream]
         self._bytes -= len(kept.frames.pop(number))
         kept.evicted = number
+        self._drop_if_done(stream, kept)
+
+    def _drop_if_done(self, stream: int, kept: _Stream) -> None:
+        if kept.is_closed and not kept.frames:
+            del self._streams[stream]
+
+
+def _number(text: str) -> int | None:
+    """A number of ours; one with more digits than we will ever write is none."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS else None

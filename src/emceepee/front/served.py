@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
@@ -55,7 +56,9 @@ class Asking:
     def __init__(self, session: Session, client: ClientFacts) -> None:
         self.client = client
         self._session = session
-        self._numbers = count(1)
+        # Not only a number: the client may answer something that was asked before a restart.
+        name = secrets.token_hex(4)
+        self._ids = (f"emceepee-{name}-{number}" for number in count(1))
         self._open: dict[str, str] = {}
         self._requests: dict[str, _Waiting] = {}
 
@@ -65,7 +68,7 @@ class Asking:
         Raises:
             PeerError: it answered with an error.
         """
-        number = f"emceepee-{next(self._numbers)}"
+        number = next(self._ids)
         waiting = self._requests[number] = _Waiting()
         try:
             post({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
@@ -77,7 +80,7 @@ class Asking:
         return result
 
     def ask(self, question: Question, post: Post) -> None:
-        number = f"emceepee-{next(self._numbers)}"
+        number = next(self._ids)
         self._open[number] = question.request_id
         params = dict(question.params)
         params.pop("task", None)
@@ -119,6 +122,7 @@ class ServedRequest(Attendant):
         params: Mapping[str, Any] | None,
         post: Post,
         *,
+        client: ClientFacts | None = None,
         asking: Asking | None = None,
         on_interrupted: Callable[[], None] = lambda: None,
     ) -> None:
@@ -132,6 +136,7 @@ class ServedRequest(Attendant):
         self.hears_logs = False
         """Whether the server's log messages go to the client as they come."""
         self._post = post
+        self._client = client
         self._asking = asking
         self._on_interrupted = on_interrupted
         self._relay = ProgressRelay()
@@ -175,6 +180,9 @@ class ServedRequest(Attendant):
     def can_ask(self, kind: QuestionKind, params: Mapping[str, Any]) -> bool:
         return self._asking is not None and self._asking.client.can_be_asked(kind, params)
 
+    def can_ask_back(self, kind: QuestionKind, params: Mapping[str, Any]) -> bool:
+        return self._client is not None and self._client.is_modern and self._client.can_be_asked(kind, params)
+
     def ask(self, question: Question) -> None:
         if self._asking is not None:
             self._asking.ask(question, self._post)
@@ -190,7 +198,11 @@ class ServedRequest(Attendant):
 def cancelled(served: Mapping[str | int, ServedRequest], params: Mapping[str, Any]) -> None:
     """`notifications/cancelled`; one for a request that was answered already, or never was one, is ignored."""
     request_id = params.get("requestId")
-    if isinstance(request_id, str | int) and (request := served.get(request_id)) is not None:
+    if (
+        isinstance(request_id, str | int)
+        and not isinstance(request_id, bool)
+        and (request := served.get(request_id)) is not None
+    ):
         request.end(hang_up_of(params.get("reason")))
 
 

@@ -48,7 +48,8 @@ def bind(settings: HttpSettings) -> socket.socket:
             "EMCEEPEE_TOKEN) or oauth_issuer, or use 127.0.0.1",
         )
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # The protocol is named, and inherited by what is accepted: asyncio switches Nagle off only where it reads TCP.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((settings.host, settings.port))

@@ -19,6 +19,7 @@ import anyio.to_thread
 from mcp_types import INTERNAL_ERROR, INVALID_REQUEST, PROTOCOL_VERSION_META_KEY
 
 from emceepee.errors import EmceepeeError, PeerError
+from emceepee.front.client import ClientFacts
 from emceepee.front.handshake import HandshakeClient, open_client
 from emceepee.front.jsonrpc import Notification, Request, error_message, parse, result_message
 from emceepee.front.modern import ModernRequests
@@ -101,7 +102,7 @@ class StdioFront:
                 raise PeerError(INVALID_REQUEST, f"The message is longer than {self._max_line_bytes} bytes")
             message = parse(line)
         except PeerError as error:
-            await self._outbox.send(error_message(None, error))
+            await self._send(error_message(None, error))
             return
         if isinstance(message, Request):
             await self._take_request(message, requests)
@@ -121,14 +122,14 @@ class StdioFront:
                 await self._initialize(request)
             elif self._client is not None:
                 client = self._client
-                served = self._register(request, client.asking)
+                served = self._register(request, client.facts, client.asking)
                 requests.start_soon(self._serve, served, partial(client.respond, request, served))
             elif request.method == "ping":
-                await self._outbox.send(result_message(request.id, {}))
+                await self._send(result_message(request.id, {}))
             else:
                 raise PeerError(INVALID_REQUEST, "initialize comes first")
         except PeerError as error:
-            await self._outbox.send(error_message(request.id, error))
+            await self._send(error_message(request.id, error))
 
     async def _initialize(self, request: Request) -> None:
         if self._client is not None:
@@ -145,14 +146,14 @@ class StdioFront:
         self._client.standalone = self._post
         # A client at the other end of a pipe is there, however long it says nothing.
         self._in_use.enter_context(self._client.session.in_use())
-        await self._outbox.send(result_message(request.id, result))
+        await self._send(result_message(request.id, result))
 
     def _serve_modern(self, request: Request, requests: anyio.abc.TaskGroup) -> None:
         facts = client_of(request)
         if self._modern is None:
             self._modern = ModernRequests(self._hub, request_states(self._hub), may_spawn=True)
         modern, service = self._modern, self._service()
-        served = self._register(request, None)
+        served = self._register(request, facts)
         respond = partial(modern.respond, service, facts, request, served, principal=LOCAL, workspace=self._workspace)
         requests.start_soon(self._serve, served, respond)
 
@@ -162,8 +163,9 @@ class StdioFront:
             raise PeerError(INTERNAL_ERROR, f"There is no {self._endpoint} any more")
         return service
 
-    def _register(self, request: Request, asking: Asking | None) -> ServedRequest:
-        served = self._served[request.id] = ServedRequest(request.id, request.params, self._post, asking=asking)
+    def _register(self, request: Request, client: ClientFacts, asking: Asking | None = None) -> ServedRequest:
+        served = ServedRequest(request.id, request.params, self._post, client=client, asking=asking)
+        self._served[request.id] = served
         return served
 
     async def _serve(self, served: ServedRequest, respond: Callable[[], Any]) -> None:
@@ -175,15 +177,22 @@ class StdioFront:
             tasks.cancel_scope.cancel()
         del self._served[served.request_id]
         # A request that its client cancelled is not answered.
-        if message is not None and served.hang_up is None:
-            await self._outbox.send(message)
-            served.on_sent()
+        is_out = message is not None and served.hang_up is None and await self._send(message)
+        (served.on_sent if is_out else served.on_unsent)()
 
     async def _fill_silence(self, served: ServedRequest) -> None:
         while served.wants_progress:
             with self._hub.clock.move_on_after(self._keepalive):
                 await anyio.sleep_forever()
             served.heartbeat()
+
+    async def _send(self, message: JsonObject) -> bool:
+        """Whether there is anybody to read it."""
+        try:
+            await self._outbox.send(message)
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            return False
+        return True
 
     def _post(self, message: JsonObject) -> None:
         try:
@@ -192,15 +201,21 @@ class StdioFront:
             return  # For a client that does not read.
 
     async def _read_line(self) -> bytes:
-        return await _in_thread(partial(self._stdin.readline, self._max_line_bytes + 1))
+        """The next line; of one that is too long only the beginning, and nothing at the end."""
+        limit = self._max_line_bytes + 1
+        line = rest = await _in_thread(partial(self._stdin.readline, limit))
+        while len(rest) == limit and not rest.endswith(b"\n"):
+            rest = await _in_thread(partial(self._stdin.readline, limit))
+        return line
 
     async def _write(self) -> None:
-        async for message in self._outbox_reader:
-            line = json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
-            try:
-                await _in_thread(partial(self._write_line, line))
-            except OSError:
-                return
+        with self._outbox_reader:
+            async for message in self._outbox_reader:
+                line = json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+                try:
+                    await _in_thread(partial(self._write_line, line))
+                except OSError:
+                    return
 
     def _write_line(self, line: bytes) -> int:
         written = self._stdout.write(line)

@@ -5,18 +5,22 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import anyio
+from anyio.lowlevel import checkpoint
 from starlette.types import Receive, Send
 
 from emceepee.clock import Clock
 from emceepee.front.replay import ReplayBuffer
 
-__all__ = ["PING", "EventStream", "encoded", "watch_for_disconnect"]
+__all__ = ["END_OF_BODY", "PING", "EventStream", "encoded", "flushed", "watch_for_disconnect"]
 
 MAX_UNSENT = 100
-"""Messages that wait for a slow reader; beyond that the oldest goes, which is progress: the newest says it all."""
+"""Messages that wait for a slow reader; beyond that the oldest notification goes: the newest says it all."""
+
+MOST_UNSENT = 1000
+"""Beyond that the oldest goes, whatever it is: what was asked of a client that never reads is asked in vain."""
 
 RETRY_MS = 1000
 """How long a client should wait before it comes back for a stream that broke."""
@@ -27,10 +31,16 @@ SSE_HEADERS = (
     (b"x-accel-buffering", b"no"),
 )
 PING = b": ping\r\n\r\n"
+END_OF_BODY = {"type": "http.response.body", "body": b"", "more_body": False}
 
 
 def encoded(message: Mapping[str, Any]) -> bytes:
     return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+class _Unsent(NamedTuple):
+    frame: bytes
+    may_drop: bool = False
 
 
 class EventStream:
@@ -40,7 +50,7 @@ class EventStream:
         self._buffer = buffer
         self._primes = primes and buffer is not None
         self.number = 0 if buffer is None else buffer.open()
-        self._unsent: deque[bytes] = deque(maxlen=MAX_UNSENT)
+        self._unsent: deque[_Unsent] = deque()
         self._wake = anyio.Event()
         self._connection: anyio.CancelScope | None = None
         self._attached = anyio.Event()
@@ -61,7 +71,8 @@ class EventStream:
     def post(self, message: Mapping[str, Any]) -> None:
         if not self._is_final:
             self._prime()
-            self._add(b"event: message\r\n", encoded(message))
+            is_news = "id" not in message and message.get("method") != "notifications/cancelled"
+            self._add(b"event: message\r\n", encoded(message), may_drop=is_news)
 
     def finish(self, message: Mapping[str, Any] | None = None) -> None:
         """Send the last message; the stream ends with it."""
@@ -72,19 +83,13 @@ class EventStream:
 
     def ping(self) -> None:
         if self._connection is not None and not self._is_final:
-            self._unsent.append(PING)
-            self._wake.set()
+            self._put(PING, may_drop=True)
 
     def close_connection(self) -> None:
         """End the connection, but not the stream: the client comes back for the rest."""
         if self.can_resume and self._connection is not None:
             self._is_closing = True
             self._wake.set()
-
-    def detach(self) -> None:
-        """The connection is gone."""
-        if self._connection is not None:
-            self._connection.cancel()
 
     async def abandoned(self, clock: Clock, grace: float) -> None:
         """Wait until the client has been away for `grace` seconds."""
@@ -102,40 +107,47 @@ class EventStream:
 
         A connection that resumes the stream begins with what it has `missed`.
         """
-        self.detach()
+        if self._connection is not None:
+            self._connection.cancel()
+            self._detached.set()
+        has_started = has_ended = False
         with anyio.CancelScope() as connection:
             self._connection = connection
             self._was_attached = True
             self._attached.set()
             self._detached = anyio.Event()
             if missed is not None:
-                self._unsent.clear()
-                self._unsent.extend(missed)
+                self._unsent = deque(_Unsent(frame) for frame in missed)
                 self._is_primed = False
             self._prime()
             try:
+                await send({"type": "http.response.start", "status": 200, "headers": list(SSE_HEADERS)})
+                has_started = True
                 await self._write(send)
+                await send(END_OF_BODY)
+                has_ended = True
+                if self._is_final:
+                    self.delivered.set()
             finally:
                 if self._connection is connection:
                     self._connection = None
                     self._is_closing = False
                     self._attached = anyio.Event()
                     self._detached.set()
+        if has_started and not has_ended:
+            await send(END_OF_BODY)
 
     async def _write(self, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": list(SSE_HEADERS)})
         while True:
             while self._unsent:
-                frame = self._unsent.popleft()
+                frame = self._unsent.popleft().frame
                 await send({"type": "http.response.body", "body": frame, "more_body": True})
                 self.can_resume = self.can_resume or frame.startswith(b"id:")
             if self._is_final or self._is_closing:
                 break
             self._wake = anyio.Event()
             await self._wake.wait()
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
-        if self._is_final:
-            self.delivered.set()
+        await flushed(send)
 
     def _prime(self) -> None:
         """An event without data, so that the client knows an id to come back with before there is anything to say."""
@@ -143,12 +155,21 @@ class EventStream:
             self._is_primed = True
             self._add(b"retry: %d\r\n" % RETRY_MS, b"")
 
-    def _add(self, head: bytes, data: bytes) -> None:
+    def _add(self, head: bytes, data: bytes, *, may_drop: bool = False) -> None:
         frame = self._framed(head, data)
         # Between two connections it is only kept: the next one is given all that it has missed.
         if self._connection is not None or not self._was_attached:
-            self._unsent.append(frame)
-            self._wake.set()
+            self._put(frame, may_drop=may_drop)
+
+    def _put(self, frame: bytes, *, may_drop: bool) -> None:
+        if len(self._unsent) >= MAX_UNSENT:
+            droppable = next((one for one in self._unsent if one.may_drop), None)
+            if droppable is not None:
+                self._unsent.remove(droppable)
+            elif len(self._unsent) >= MOST_UNSENT:
+                self._unsent.popleft()
+        self._unsent.append(_Unsent(frame, may_drop))
+        self._wake.set()
 
     def _framed(self, head: bytes, data: bytes) -> bytes:
         if self._buffer is None:
@@ -156,6 +177,12 @@ class EventStream:
         frame = b"id: " + self._buffer.next_id(self.number).encode() + b"\r\n" + head + b"data: " + data + b"\r\n\r\n"
         self._buffer.add(self.number, frame)
         return frame
+
+
+async def flushed(send: Send) -> None:
+    """Wait until what was written has left our buffers; whoever watches over the connection cancels us if it broke."""
+    await send({"type": "http.response.body", "body": b"", "more_body": True})
+    await checkpoint()
 
 
 async def watch_for_disconnect(receive: Receive) -> None:

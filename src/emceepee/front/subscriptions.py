@@ -91,7 +91,7 @@ class Subscription:
 
         def on_change(changed: str) -> None:
             if changed == task_id:
-                shown = extension_task(session, session.state.tasks.get(task_id))
+                shown = extension_task(session, session.state.tasks.get(task_id), self._visit.client)
                 if self._told.get(task_id) != shown:
                     self._told[task_id] = shown
                     self._send("notifications/tasks", shown)

@@ -10,6 +10,7 @@ from mcp_types import INTERNAL_ERROR
 from emceepee.clock import isoformat
 from emceepee.core.questions import Question
 from emceepee.core.tasks import Task
+from emceepee.front.client import ClientFacts
 from emceepee.front.served import RELATED_TASK_META_KEY, method_of
 from emceepee.hub import Session
 
@@ -20,9 +21,13 @@ JsonObject: TypeAlias = dict[str, Any]
 DEFAULT_POLL_MS = 1000
 
 
-def extension_task(session: Session, task: Task, *, is_new: bool = False) -> JsonObject:
-    """The body of a `CreateTaskResult` (`is_new`), of what `tasks/get` answers, and of `notifications/tasks`."""
-    questions = [] if task.is_terminal else session.state.questions.pending(task_id=task.task_id)
+def extension_task(session: Session, task: Task, client: ClientFacts, *, is_new: bool = False) -> JsonObject:
+    """The body of a `CreateTaskResult` (`is_new`), of what `tasks/get` answers, and of `notifications/tasks`.
+
+    Questions that the client has not declared to answer stay in the list, for whoever has the tools.
+    """
+    pending = [] if task.is_terminal else session.state.questions.pending(task_id=task.task_id)
+    questions = [question for question in pending if client.can_be_asked(question.kind, question.params)]
     status = _status(task, questions)
     shown = _common(task, status)
     shown["ttlMs"] = task.ttl_ms

@@ -72,7 +72,12 @@ class ServerService:
                     await self._unsubscribe(visit.session, _string(visit, "uri"))
                     return {}
                 case _:
-                    return await server.forward(visit.method, visit.params, client=_behalf(visit.client))
+                    return await server.forward(
+                        visit.method,
+                        visit.params,
+                        client=_behalf(visit.client),
+                        passes_urls=_opens_urls(visit.client),
+                    )
         except WireError as error:
             raise as_peer_error(error) from None
 
@@ -158,6 +163,8 @@ class ServerService:
             visit.method,
             visit.params,
             client=_behalf(visit.client),
+            # In a task it would be the end of it: there, its client is asked.
+            passes_urls=_opens_urls(visit.client) and visit.asked_for_task is None,
             takes_tasks=takes_tasks,
             wants_progress=visit.served.wants_progress,
         )
@@ -224,6 +231,11 @@ def as_peer_error(error: EmceepeeError) -> PeerError:
 
 def _behalf(client: ClientFacts) -> OnBehalfOf | None:
     return OnBehalfOf(client.capabilities, client.info) if client.is_modern else None
+
+
+def _opens_urls(client: ClientFacts) -> bool:
+    """Whether it sees to the error that names URLs to be opened first; 2026-07-28 has none."""
+    return client.understands_resuming and client.can_be_asked("elicitation", {"mode": "url"})
 
 
 def _result_of_call(call: Call) -> JsonObject:

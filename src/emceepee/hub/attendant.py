@@ -26,6 +26,10 @@ class Attendant:
         """Whether the client has said that it can be asked this, here and now."""
         return False
 
+    def can_ask_back(self, kind: QuestionKind, params: Mapping[str, Any]) -> bool:
+        """Whether the client can be asked this with the response, or as part of a task of its protocol."""
+        return False
+
     def ask(self, question: Question) -> None:
         """Put a question to the client; its answer goes to the session's question desk."""
 

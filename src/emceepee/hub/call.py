@@ -55,6 +55,8 @@ class Call:
         self.progress: Mapping[str, Any] | None = None
         self.attendant = Attendant()
         """The client that waits for it."""
+        self.caller = self.attendant
+        """The client that made it, whether or not it still waits."""
         self.scope = anyio.CancelScope()
         self._news = news
 

@@ -111,7 +111,8 @@ class CallRunner:
             started=self._clock.monotonic(),
             news=self,
         )
-        call.attendant = attendant or call.attendant
+        if attendant is not None:
+            call.attendant = call.caller = attendant
         self._live[call.number] = call
         if timeout_ms is not None:
             self._state.deadlines.set(call.timer, call.started + timeout_ms / 1000)
@@ -139,7 +140,9 @@ class CallRunner:
         self._by_task[task.task_id] = call
         self._state.deadlines.discard(call.timer)
         self._telemetry.call_promoted(call.server, why)
-        log.info("tool_execution_timeout", server=call.server, tool=call.tool, task_id=task.task_id, reason=why)
+        # A question or a client that went away is no timeout, and whoever counts those must not count it.
+        event = "tool_execution_timeout" if why == "timeout" else "tool_execution_promoted"
+        log.info(event, server=call.server, tool=call.tool, task_id=task.task_id, reason=why)
         self._on_promoted(call)
         call.attendant = Attendant()
         call.turned.set()

@@ -117,7 +117,7 @@ class Hub:
         if connect:
             session.connect_all()
         # Its id is about to be told, and has to be known to the next hub as well.
-        await session.durable()
+        await self.store.sync()
         return session
 
     async def workspace(self, origin: Origin) -> Session:
@@ -234,6 +234,7 @@ class Hub:
                 session.announce("server_added", name, updated=before is not None)
                 if session.connects_to_all and not session.is_closing and name in session.registry:
                     session.link(name).start()
+        await self.store.sync()
 
     def _open_sessions(self) -> list[Session]:
         return [session for session in self.sessions.values() if not session.is_closing]

@@ -6,11 +6,15 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeAlias
 
+from emceepee.clock import Clock
 from emceepee.config import ServerConfig
+from emceepee.core.deadlines import DeadlineQueue
 from emceepee.core.events import Event
 from emceepee.core.journal import Journal
 from emceepee.core.questions import Question
 from emceepee.core.tasks import Task
+from emceepee.core.timers import Timer
+from emceepee.hub.late_events import LateEvents
 from emceepee.hub.origin import LOCAL, Origin
 from emceepee.hub.server_sessions import KeptSession, ServerSessions
 from emceepee.store import Key, Store
@@ -42,23 +46,53 @@ class WaitingCall:
 
 
 class StoreJournal(Journal):
-    """Writes a session down; after `stop` it writes no more, so that a hub that ends changes nothing that is kept."""
+    """Writes a session down; after `stop` it writes no more, so that a hub that ends changes nothing that is kept.
 
-    def __init__(self, store: Store, session_id: str, origin: Origin) -> None:
+    It knows what it owes: what has to be durable before the session's client hears of anything. What other sessions
+    write is no concern of this one.
+    """
+
+    def __init__(
+        self, store: Store, session_id: str, origin: Origin, clock: Clock, deadlines: DeadlineQueue[Timer]
+    ) -> None:
         self._store = store
         self._session_id = session_id
         self._origin = origin
+        self._late = LateEvents(Timer("journal", session_id), clock, deadlines)
         self._is_stopped = False
+        self._owed = 0
+        self._paid = 0
         self.server_sessions = ServerSessions(self._save_server_session)
 
+    @property
+    def owes(self) -> bool:
+        return self._paid < self._owed
+
+    async def pay(self) -> None:
+        """Wait until all that is owed now is durable."""
+        owed = self._owed
+        await self._store.sync()
+        self._paid = max(self._paid, owed)
+
     def stop(self) -> None:
+        if not self._is_stopped:
+            for event in self._late.take_all():
+                self._put_event(event)
         self._is_stopped = True
 
     def erase(self) -> None:
         """The session is over."""
+        self._late.take_all()
         self.stop()
         self.server_sessions.clear()
         self._store.delete_owner(self._session_id)
+        self._owed += 1
+
+    def write_late(self) -> None:
+        """The time has come for what could wait."""
+        for event in self._late.due():
+            if not self._is_stopped:
+                self._put_event(event)
 
     def save_activity(self, active_at: float) -> None:
         """When the session was in use last."""
@@ -67,38 +101,41 @@ class StoreJournal(Journal):
 
     def save_task(self, task: Task) -> None:
         if not self._is_stopped:
-            self._store.put(Key("task", self._session_id, task.task_id), asdict(task))
+            self._put("task", task.task_id, asdict(task))
             self.server_sessions.on_task(task)
 
     def forget_task(self, task_id: str) -> None:
         if not self._is_stopped:
-            self._store.delete(Key("task", self._session_id, task_id))
+            self._delete("task", task_id)
 
     def save_question(self, question: Question) -> None:
         if not self._is_stopped:
-            self._store.put(Key("question", self._session_id, question.request_id), asdict(question))
+            self._put("question", question.request_id, asdict(question))
 
     def forget_question(self, request_id: str) -> None:
         if not self._is_stopped:
-            self._store.delete(Key("question", self._session_id, request_id))
+            self._delete("question", request_id)
 
     def save_waiting_call(self, task_id: str, call: WaitingCall) -> None:
         if not self._is_stopped:
-            self._store.put(Key("waiting_call", self._session_id, task_id), asdict(call))
+            self._put("waiting_call", task_id, asdict(call))
 
     def forget_waiting_call(self, task_id: str) -> None:
         if not self._is_stopped:
-            self._store.delete(Key("waiting_call", self._session_id, task_id))
+            self._delete("waiting_call", task_id)
 
     def save_event(self, event: Event) -> None:
-        if not self._is_stopped:
-            self._store.put(Key("event", self._session_id, event.id), asdict(event))
+        if not self._is_stopped and not self._late.takes(event):
+            self._put_event(event)
+            self._owed += 1
 
     def forget_event(self, event_id: str) -> None:
-        if not self._is_stopped:
+        # No response waits for this: at worst the event is told again after a crash.
+        if not self._late.forget(event_id) and not self._is_stopped:
             self._store.delete(Key("event", self._session_id, event_id))
 
     def forget_events(self, last_event_id: str) -> None:
+        self._late.forget_up_to(last_event_id)
         if not self._is_stopped:
             self._store.delete_up_to(Key("event", self._session_id, last_event_id))
 
@@ -112,13 +149,25 @@ class StoreJournal(Journal):
             self._store.delete(key)
 
     def _save_server_session(self, server: str, kept: KeptSession | None) -> None:
-        key = Key("server_session", self._session_id, server)
         if self._is_stopped:
             return
         if kept is None:
-            self._store.delete(key)
+            self._delete("server_session", server)
         else:
-            self._store.put(key, kept.as_json())
+            self._put("server_session", server, kept.as_json())
+
+    def _put(self, kind: str, key: str, value: JsonObject) -> None:
+        self._store.put(Key(kind, self._session_id, key), value)
+        self._owed += 1
+
+    def _delete(self, kind: str, key: str) -> None:
+        self._store.delete(Key(kind, self._session_id, key))
+        self._owed += 1
+
+    def _put_event(self, event: Event) -> None:
+        # By hand: `asdict` copies everything in it, which takes longer than all the rest.
+        facts = {"id": event.id, "created_at": event.created_at, "type": event.type, "server": event.server}
+        self._store.put(Key("event", self._session_id, event.id), {**facts, "data": dict(event.data)})
 
 
 @dataclass(slots=True)

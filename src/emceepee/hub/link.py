@@ -7,6 +7,7 @@ as `core/links.py` says. What comes from the server goes to the session through 
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
@@ -135,6 +136,10 @@ class Link:
         self._scope = anyio.CancelScope()
         self._era: EraChoice = self._first_choice
         self._refreshing = False
+        self._is_stale = False
+        """The tools have changed since the server was last asked for them."""
+        self._failures: Counter[str] = Counter()
+        """How often each reason kept it from connecting, since it was connected last."""
         self._last_words = ""
         """What a program wrote last to its stderr: mostly why it ended."""
 
@@ -273,6 +278,7 @@ class Link:
         self._wants_new_session = False
         self._sessions.on_connected(self.config, server.session)
         attempt.server = server
+        self._failures.clear()
         attempt.done.set()
         self._sink.on_link_connected(self, kind, tools_changed=kind is not None and tools_before != self.tools)
 
@@ -286,8 +292,7 @@ class Link:
             self._sink.on_link_lost(self, plain_reason)
         else:
             self._era = self._first_choice
-            event = "server_reconnect_failed" if self.life.times_connected else "server_connect_failed"
-            log.warning(event, server=self.name, error=plain_reason)
+            self._log_failure(plain_reason)
         self._attempt = None if retry is None else _Attempt()
         attempt.over.set()
         if retry is None:
@@ -297,6 +302,15 @@ class Link:
         self._hurry = anyio.Event()
         with self._clock.move_on_after(retry.delay):
             await self._hurry.wait()
+
+    def _log_failure(self, reason: str) -> None:
+        """Each distinct failure is said once; a server that is away for days must not fill the log."""
+        event = "server_reconnect_failed" if self.life.times_connected else "server_connect_failed"
+        self._failures[reason] += 1
+        if (count := self._failures[reason]) == 1:
+            log.warning(event, server=self.name, error=reason)
+        else:
+            log.debug(event, server=self.name, error=reason, count=count)
 
     def _explained(self, reason: str) -> str:
         """Why a program failed, with its own last words; they are for clients, and not for our log."""
@@ -346,9 +360,11 @@ class Link:
 
     def on_notification(self, method: str, params: Mapping[str, Any], origin: object) -> None:
         self._sink.on_notification(self, method, params, origin)
-        if method == "notifications/tools/list_changed" and self.server is not None and not self._refreshing:
-            self._refreshing = True
-            self._tasks.start_soon(self._refresh_in_background, self.server)
+        if method == "notifications/tools/list_changed" and self.server is not None:
+            self._is_stale = True
+            if not self._refreshing:
+                self._refreshing = True
+                self._tasks.start_soon(self._refresh_in_background, self.server)
 
     def on_log(self, source: LogSource, entry: Mapping[str, Any], origin: object) -> None:
         if source == "stderr" and str(entry.get("data", "")).strip():
@@ -359,11 +375,15 @@ class Link:
         self._sink.on_interrupted(self, origin)
 
     async def _refresh_in_background(self, server: ServerConnection) -> None:
-        self._refreshing = False
+        """Ask again as long as the tools change meanwhile, but one question at a time, however often we are told."""
         try:
-            await self.refresh_tools(server)
+            while self._is_stale:
+                self._is_stale = False
+                await self.refresh_tools(server)
         except WireError as error:
             log.warning("list_tools_failed", server=self.name, error=str(error))
+        finally:
+            self._refreshing = False
 
 
 def target_of(config: ServerConfig, auth: ServerAuth | None = None) -> Target:

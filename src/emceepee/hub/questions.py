@@ -20,6 +20,7 @@ from emceepee.core.state import SessionState
 from emceepee.errors import PeerError, ServerDisconnected
 from emceepee.hub.answers import STATE_OF_ACTION, ElicitationAction, elicitation_result, sampling_result
 from emceepee.hub.attendant import Attendant
+from emceepee.hub.board import Board
 from emceepee.hub.call import Call
 from emceepee.hub.calls import CallRunner
 from emceepee.hub.telemetry import Telemetry
@@ -32,7 +33,21 @@ INTERNAL_ERROR = -32603
 
 
 class QuestionDesk:
-    def __init__(self, state: SessionState, calls: CallRunner, clock: Clock, telemetry: Telemetry) -> None:
+    """Implements `Desk` for what it posts on the principal's board."""
+
+    def __init__(
+        self,
+        state: SessionState,
+        calls: CallRunner,
+        clock: Clock,
+        telemetry: Telemetry,
+        *,
+        board: Board,
+        has_tools: bool,
+    ) -> None:
+        """`has_tools` says whether the session's client can answer with our tools."""
+        self._board = board
+        self._has_tools = has_tools
         self._state = state
         self._calls = calls
         self._clock = clock
@@ -43,6 +58,11 @@ class QuestionDesk:
 
     def __len__(self) -> int:
         return len(self._waiting)
+
+    @property
+    def asked_natively(self) -> int:
+        """How many questions have been put to a client and wait for its answer."""
+        return len(self._asked)
 
     def park(self, server: str, question: ServerQuestion) -> Question:
         """Record a question, and put it to the client, or else make a task of the call that waits for its answer."""
@@ -62,13 +82,20 @@ class QuestionDesk:
             task_id=task_id,
             input_key=question.input_key,
         )
-        self.wait_for(record, question)
+        self._wait_for(record, question)
         log.info(f"{question.kind}_received", request_id=record.request_id, server=server)
         if asked is not None:
             self._ask(record, asked)
+        else:
+            self._post(record)
         return record
 
-    def wait_for(self, record: Question, question: ServerQuestion) -> None:
+    def take_up(self, record: Question, question: ServerQuestion) -> None:
+        """Go on with a question from before a restart."""
+        self._wait_for(record, question)
+        self._post(record, is_new=False)
+
+    def _wait_for(self, record: Question, question: ServerQuestion) -> None:
         """Have the recorded question answered; the time of its task stands still meanwhile."""
         if record.task_id is not None:
             self._state.tasks.pause_ttl(record.task_id)
@@ -78,8 +105,8 @@ class QuestionDesk:
     # Asking a client natively
 
     def attend(self, call: Call, attendant: Attendant) -> None:
-        """A client waits for the call from now on: put its open questions to it."""
-        self.unattend(call)
+        """A client waits for the call from now on, in place of any before it: put the call's open questions to it."""
+        self.unattend(call, call.attendant)
         call.attendant = attendant
         for record in self._state.questions.pending(task_id=call.task_id):
             if self._waiting[record.request_id].belongs_to.call is call and attendant.can_ask(
@@ -87,14 +114,15 @@ class QuestionDesk:
             ):
                 self._ask(record, call)
 
-    def unattend(self, call: Call) -> None:
+    def unattend(self, call: Call, attendant: Attendant) -> None:
         """The client waits for the call no longer; its questions stay in the list."""
-        for request_id, (asked, attendant) in list(self._asked.items()):
-            if asked is call:
+        for request_id, asked in list(self._asked.items()):
+            if asked == (call, attendant):
                 del self._asked[request_id]
                 attendant.withdraw(request_id, "it goes on without this request")
                 self._ask_someone_else(request_id, call)
-        call.attendant = Attendant()
+        if call.attendant is attendant:
+            call.attendant = Attendant()
 
     def keep_for_task(self, call: Call) -> None:
         """The call has become a task: so have its questions, which are not asked on its stream any more."""
@@ -102,7 +130,7 @@ class QuestionDesk:
             if question.belongs_to.call is call and call.task_id is not None:
                 self._state.questions.assign(request_id, call.task_id)
                 self._state.tasks.pause_ttl(call.task_id)
-        self.unattend(call)
+        self.unattend(call, call.attendant)
 
     def _whom_to_ask(self, server: str, question: ServerQuestion) -> Call | None:
         """The call whose client can be asked: the one that the question belongs to, or any, if that is unknown."""
@@ -116,20 +144,30 @@ class QuestionDesk:
         call.attendant.ask(record)
 
     def _ask_someone_else(self, request_id: str, but: Call) -> None:
-        question = self._waiting.get(request_id)
-        if question is None or question.belongs_to.call is not None:
+        if (question := self._waiting.get(request_id)) is None:
             return
         record = self._state.questions.get(request_id, question.kind)
-        for call in self._calls.on_server(record.server):
-            if call is not but and call.attendant.can_ask(record.kind, record.params):
-                self._ask(record, call)
-                return
+        if question.belongs_to.call is but and not self._calls.is_live(but):
+            return  # It ends with its call.
+        if question.belongs_to.call is None:
+            for call in self._calls.on_server(record.server):
+                if call is not but and call.attendant.can_ask(record.kind, record.params):
+                    self._ask(record, call)
+                    return
+        self._post(record)
+
+    def _post(self, record: Question, *, is_new: bool = True) -> None:
+        """For other sessions to answer, if the client that it came to has no way to."""
+        call = self._waiting[record.request_id].belongs_to.call
+        if self._has_tools or (isinstance(call, Call) and call.caller.can_ask_back(record.kind, record.params)):
+            return
+        self._board.post(record, self, is_new=is_new)
 
     # How it ends
 
     def withdraw_of(self, call: Call) -> None:
         """The call has ended, and with it the need for answers to its questions."""
-        self.unattend(call)
+        self.unattend(call, call.attendant)
         is_lost = isinstance(call.error, ServerDisconnected)
         state: QuestionState = "rejected" if is_lost else "withdrawn"
         reason = "the server disconnected" if is_lost else "the call that asked has ended"
@@ -231,6 +269,7 @@ class QuestionDesk:
             self._state.tasks.resume_ttl(record.task_id)
         if (asked := self._asked.pop(record.request_id, None)) is not None:
             asked[1].withdraw(record.request_id, reason or "it was answered elsewhere")
+        self._board.settled(record.request_id, state, reason)
         return self._waiting.pop(record.request_id)
 
     def _on_settled_elsewhere(self, request_id: str, how: str, reason: str) -> None:

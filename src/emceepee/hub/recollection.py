@@ -120,7 +120,7 @@ class Recollection:
             input_key=record.input_key,
         )
         self.state.questions.restore(record)
-        self.desk.wait_for(record, entry.question)
+        self.desk.take_up(record, entry.question)
         self._save_answer_of(call, entry.question)
         return True
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal, TypeAlias
@@ -16,12 +17,13 @@ from emceepee.core.buffers import LogSource
 from emceepee.core.events import Event
 from emceepee.core.idling import Idleness
 from emceepee.core.links import ReconnectKind, Retry
-from emceepee.core.questions import SURVIVING_ARRIVALS
+from emceepee.core.questions import SURVIVING_ARRIVALS, Question, QuestionKind
 from emceepee.core.reconcile import ServerAnswer, decide_on_loss, reconcile
 from emceepee.core.state import SessionState
 from emceepee.core.tasks import Task
 from emceepee.core.timers import Timer
-from emceepee.errors import PeerError, ServerDisconnected, SessionClosed, WireError
+from emceepee.errors import HubStopping, PeerError, ServerDisconnected, SessionClosed, ToolError, WireError
+from emceepee.hub.board import Desk, Reader
 from emceepee.hub.call import Call
 from emceepee.hub.calls import CallRunner
 from emceepee.hub.journal import SessionMemories, StoreJournal
@@ -35,6 +37,9 @@ from emceepee.timekeeper import Timekeeper
 __all__ = ["Session"]
 
 log = get_logger(__name__)
+
+WARNING_SECONDS = 60.0
+"""Between two warnings of the same kind about the event log; those between are counted, here and in the metrics."""
 
 DURABLE_TRIES = 3
 """How often we wait for writes before a response; under a flood of events it could be for ever."""
@@ -67,8 +72,8 @@ class Session:
         self.registry = shared.registry.of(self.origin.principal)
         self._shared = shared
         self._memories = memories
-        self._journal = StoreJournal(shared.store, session_id, self.origin)
         self._time: Timekeeper[Timer] = Timekeeper(self.clock, self._fire)
+        self._journal = StoreJournal(shared.store, session_id, self.origin, self.clock, self._time.deadlines)
         self.state = SessionState(
             self.clock,
             self.settings.limits,
@@ -76,9 +81,15 @@ class Session:
             journal=self._journal,
             on_warning=self._on_event_warning,
         )
+        self._board = shared.boards.of(self.origin.principal)
+        self._reader = Reader(self.state.events.append)
         self.links: dict[str, Link] = {}
         self.closed = anyio.Event()
         self._closing = anyio.Event()
+        self._warned: dict[str, tuple[float, int]] = {}
+        """When each kind of warning was said last, and how often it was not said since."""
+        self._end: ToolError = SessionClosed()
+        """What whoever still waits is told when it ends."""
         self._is_suspended = False
         self._tasks: anyio.abc.TaskGroup
         self.calls: CallRunner
@@ -117,7 +128,16 @@ class Session:
                     on_native=self._on_call_native,
                     on_ended=self._on_call_ended,
                 )
-                self.questions = QuestionDesk(self.state, self.calls, self.clock, self._shared.telemetry)
+                self.questions = QuestionDesk(
+                    self.state,
+                    self.calls,
+                    self.clock,
+                    self._shared.telemetry,
+                    board=self._board,
+                    has_tools=self.origin.is_for_tools,
+                )
+                if self.origin.is_for_tools:
+                    self.on_closed(self._board.join(self._reader, is_new=self._memories is None))
                 self._recollection = Recollection(
                     self.state, self.calls, self.questions, self._journal, self.durable, self._known_link
                 )
@@ -132,8 +152,8 @@ class Session:
                     await self._closing.wait()
                     # What the next hub asks again is not refused by this one.
                     spared = SURVIVING_ARRIVALS if self._is_suspended else frozenset()
-                    await self.questions.reject_all("The session was closed", spare=spared)
-                    self.calls.fail_all(SessionClosed())
+                    await self.questions.reject_all(self._end.message.rstrip("."), spare=spared)
+                    self.calls.fail_all(self._end)
                     for wait in self._waits:
                         wait.cancel()
                 finally:
@@ -157,19 +177,40 @@ class Session:
     def suspend(self) -> None:
         """End with the hub: what is in the store stays there, for the next one."""
         self._journal.stop()
+        self._end = HubStopping()
         self._is_suspended = True
         self._closing.set()
 
     async def durable(self) -> None:
-        """Wait until what has happened so far is written down: before that, nobody may hear of it."""
+        """Wait until what has happened to it so far is written down: before that, nobody may hear of it."""
         for _ in range(DURABLE_TRIES):
-            if self._shared.store.is_settled:
+            if not self._journal.owes:
                 return
-            await self._shared.store.sync()
+            await self._journal.pay()
 
     @property
     def is_closing(self) -> bool:
         return self._closing.is_set()
+
+    # Questions
+
+    def open_questions(self, kind: QuestionKind | None = None, *, server: str | None = None) -> list[Question]:
+        """What its client can answer with the tools: its own questions, and those posted for its principal."""
+        own = self.state.questions.pending(kind, server=server)
+        return [*own, *self._board.pending(kind, server=server)] if self.origin.is_for_tools else own
+
+    @contextmanager
+    def desk_for(self, request_id: str, kind: QuestionKind) -> Iterator[Desk]:
+        """Where the answer to one of the open questions goes.
+
+        Raises:
+            RequestNotFound: it is not open, or not any more.
+        """
+        if self.origin.is_for_tools and self._board.knows(request_id):
+            with self._board.answering(request_id, kind, self._reader) as desk:
+                yield desk
+        else:
+            yield self.questions
 
     # Servers
 
@@ -249,7 +290,9 @@ class Session:
 
     def on_link_reconnecting(self, link: Link, retry: Retry) -> None:
         delay_ms = round(retry.delay * 1000)
-        log.info("server_reconnecting", server=link.name, attempt=retry.attempt, delay_ms=delay_ms)
+        # The first try is news; the log need not hear of each that follows.
+        say = log.info if retry.attempt == 1 else log.debug
+        say("server_reconnecting", server=link.name, attempt=retry.attempt, delay_ms=delay_ms)
         # Told once: a server that is away for hours would otherwise wake the client with every try.
         if retry.attempt == 1 and link.life.times_connected:
             data = {"name": link.name, "attempt": retry.attempt, "delay_ms": delay_ms}
@@ -324,7 +367,13 @@ class Session:
         return lambda: self._listeners.pop(key, None) and None
 
     def _on_event_warning(self, name: str, facts: Mapping[str, Any]) -> None:
-        log.warning(name, **facts)
+        # A flood would have us say it several times a second.
+        now, (said_at, unsaid) = self.clock.monotonic(), self._warned.get(name, (-math.inf, 0))
+        if now - said_at < WARNING_SECONDS:
+            self._warned[name] = (said_at, unsaid + 1)
+        else:
+            self._warned[name] = (now, 0)
+            log.warning(name, **facts, **({"unsaid": unsaid} if unsaid else {}))
         if name == "event_store_eviction":
             self._shared.telemetry.events_evicted(facts["evicted_count"], facts["undelivered"])
 
@@ -421,6 +470,8 @@ class Session:
                 self.state.tasks.forget(timer.key)
             case "question":
                 await self.questions.expire(timer.key)
+            case "journal":
+                self._journal.write_late()
             case "idle":
                 self._look_for_activity()
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from emceepee.client import PLACE_VARIABLE, Stdio, Target
 from emceepee.clock import Clock
 from emceepee.config import HubSettings, ServerConfig
+from emceepee.hub.board import Boards
 from emceepee.hub.registry import ServerRegistry
 from emceepee.hub.telemetry import Telemetry
 from emceepee.store import Store
@@ -24,6 +25,7 @@ class Shared:
     """How to reach a server; tests put servers in memory there."""
     telemetry: Telemetry
     store: Store
+    boards: Boards = field(default_factory=Boards)
     someone_answers: Callable[[str], bool] = lambda _principal: False
     """Whether a principal has a client that answers questions with the tools, whoever was asked."""
 

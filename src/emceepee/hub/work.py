@@ -86,6 +86,8 @@ class Forwarded:
     method: str
     params: Mapping[str, Any]
     client: OnBehalfOf | None = None
+    passes_urls: bool = False
+    """Whether the client itself sees to URLs that the server wants opened first."""
     takes_tasks: bool = False
     wants_progress: bool = False
 
@@ -105,6 +107,7 @@ class Forwarded:
                 self.method,
                 self.params,
                 client=self.client,
+                passes_urls=self.passes_urls,
                 task_ttl_ms=call.ttl_ms if self.takes_tasks else None,
                 on_progress=call.on_progress if self.wants_progress else None,
                 on_task=call.on_server_task,

@@ -167,7 +167,7 @@ class _Connection:
             case _:
                 raise PeerError(METHOD_NOT_FOUND, f"Method not found: {method}")
 
-    async def on_notification(self, method: str, params: Mapping[str, Any], related: int | None) -> None:
+    def on_notification(self, method: str, params: Mapping[str, Any], related: int | None) -> None:
         self._server.received.append((method, params))
 
     def on_garbage(self, error: Exception) -> None:

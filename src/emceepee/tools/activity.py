@@ -35,7 +35,7 @@ async def await_activity(caller: Caller, given: AwaitActivity) -> Reply:
         "triggers": _triggers(has_news, wake, delivery.events),
         "events": _by_server(delivery.events),
         "pending_server": _pending_server(state),
-        "pending_client": pending_client(state.questions.pending()),
+        "pending_client": pending_client(caller.session.open_questions()),
         "last_event_id": state.events.last_event_id,
     }
     if delivery.lost:

@@ -50,9 +50,9 @@ class Caller:
             self.session.state.events.told(delivery)
 
     def unsent(self) -> None:
-        """Nobody took the response: what it says has not been told, and what was done becomes a task."""
+        """Nobody took the response: what it says has not been told, and what was done and is wanted becomes a task."""
         for call in self.calls:
-            self.session.calls.abandon(call)
+            self.give_up(call)
         for delivery in reversed(self.deliveries):
             self.session.state.events.take_back(delivery)
 

@@ -96,7 +96,7 @@ def _promoted(session: Session, call: Call, task_id: str, timeout_ms: int) -> Re
         "pending_on_server": {
             "tasks": [live.as_json() for live in session.state.tasks.live(call.server)],
             "elicitations_for_server": [
-                question.as_json() for question in session.state.questions.pending("elicitation", server=call.server)
+                question.as_json() for question in session.open_questions("elicitation", server=call.server)
             ],
         },
     }

@@ -44,45 +44,49 @@ class RespondToSampling(Input):
 
 
 async def get_elicitations(caller: Caller, _given: NoInput) -> Reply:
-    pending = caller.session.state.questions.pending("elicitation")
+    pending = caller.session.open_questions("elicitation")
     return json_reply({"elicitations": [question.as_json() for question in pending]})
 
 
 async def get_sampling_requests(caller: Caller, _given: NoInput) -> Reply:
-    pending = caller.session.state.questions.pending("sampling")
+    pending = caller.session.open_questions("sampling")
     return json_reply({"sampling_requests": [question.as_json() for question in pending]})
 
 
 async def respond_to_elicitation(caller: Caller, given: RespondToElicitation) -> Reply:
-    question = await caller.session.questions.answer_elicitation(given.request_id, given.action, given.content)
-    return _answered(question)
+    with caller.session.desk_for(given.request_id, "elicitation") as desk:
+        question = await desk.answer_elicitation(given.request_id, given.action, given.content)
+    return _answered(question, is_own=desk is caller.session.questions)
 
 
 async def respond_to_sampling(caller: Caller, given: RespondToSampling) -> Reply:
-    desk = caller.session.questions
-    if given.reject is not None:
-        return _answered(await desk.reject(given.request_id, given.reject))
-    question = await desk.answer_sampling(
-        given.request_id,
-        role=given.role,
-        content=given.content or "",
-        model=given.model,
-        stop_reason=given.stop_reason,
-    )
-    return _answered(question)
+    with caller.session.desk_for(given.request_id, "sampling") as desk:
+        if given.reject is not None:
+            question = await desk.reject(given.request_id, given.reject)
+        else:
+            question = await desk.answer_sampling(
+                given.request_id,
+                role=given.role,
+                content=given.content or "",
+                model=given.model,
+                stop_reason=given.stop_reason,
+            )
+    return _answered(question, is_own=desk is caller.session.questions)
 
 
-def _answered(question: Question) -> Reply:
+def _answered(question: Question, *, is_own: bool) -> Reply:
+    # Another session's question may belong to a task, but that is another session's as well.
+    task_id = question.task_id if is_own else None
     following = (
         "Call get_task_result or await_activity to go on."
-        if question.task_id is not None
+        if task_id is not None
         else "Call await_activity to see what happens next."
     )
     return json_reply(
         {
             "success": True,
             "request_id": question.request_id,
-            "task_id": question.task_id,
+            "task_id": task_id,
             "message": f"The answer was sent to {question.server}. {following}",
         }
     )

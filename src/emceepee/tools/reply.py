@@ -91,7 +91,7 @@ def _standing_blocks(caller: Caller) -> list[JsonObject]:
     state = caller.session.state
     if state.events.has_news:
         blocks.append(text_block(json_text(_told(caller.read_new()))))
-    if questions := state.questions.pending():
+    if questions := caller.session.open_questions():
         blocks.append(text_block(json_text({"pending_client_action": pending_client(questions)})))
     return blocks
 

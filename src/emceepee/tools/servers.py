@@ -116,7 +116,7 @@ def _server_entry(session: Session, link: Link) -> JsonObject:
         "last_error": link.life.last_error,
         "tools": len(link.tools),
         "working_tasks": len(session.state.tasks.live(link.name)),
-        "pending_questions": len(session.state.questions.pending(server=link.name)),
+        "pending_questions": len(session.open_questions(server=link.name)),
     }
 
 

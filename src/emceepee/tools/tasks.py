@@ -49,7 +49,7 @@ async def get_task(caller: Caller, given: TaskInput) -> Reply:
         {
             "task": shown,
             "pending_elicitations_for_server": [
-                question.as_json() for question in state.questions.pending("elicitation", server=task.server)
+                question.as_json() for question in caller.session.open_questions("elicitation", server=task.server)
             ],
         }
     )

@@ -41,8 +41,9 @@ def _from_json(value: object) -> object:
 JsonArgument = Annotated[JsonObject, BeforeValidator(_from_json)]
 """An object; models often send nested objects as a string of JSON, which is taken for what it says."""
 
-_HINT_DEFAULTS = {"readOnlyHint": False, "destructiveHint": True, "idempotentHint": False, "openWorldHint": True}
-"""What the protocol assumes of a tool that says nothing: saying it would only make the list longer."""
+_HINT_DEFAULTS = {"readOnlyHint": False, "idempotentHint": False, "openWorldHint": True}
+"""What the protocol assumes of a tool that says nothing: saying it would only make the list longer. That a tool may
+destroy something is said all the same."""
 
 InputT = TypeVar("InputT", bound=Input)
 
@@ -79,7 +80,7 @@ class Tool(Generic[InputT]):
         hints: JsonObject = {"readOnlyHint": self.read_only, "openWorldHint": self.open_world}
         if not self.read_only:
             hints |= {"destructiveHint": self.destructive, "idempotentHint": self.idempotent}
-        annotations = {hint: value for hint, value in hints.items() if value != _HINT_DEFAULTS[hint]}
+        annotations = {hint: value for hint, value in hints.items() if value != _HINT_DEFAULTS.get(hint)}
         return {
             "name": self.name,
             "description": self.description,

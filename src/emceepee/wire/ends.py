@@ -15,13 +15,23 @@ import anyio
 from mcp.shared.message import SessionMessage
 from mcp_types import ErrorData, JSONRPCNotification, JSONRPCRequest
 
+from emceepee.clock import Clock
 from emceepee.concurrency import companions
+from emceepee.pace import Pace
 from emceepee.wire.envelope import failure
 from emceepee.wire.transport import Channel, ChannelState
 
 __all__ = ["CHANNEL_BUFFER", "ChannelEnd", "carry"]
 
 logger = logging.getLogger(__name__)
+
+UNASKED_BURST = 2_000
+UNASKED_PER_SECOND = 500
+"""Messages that answer no request of ours. What is within takes a few hundredths of the hub's time; a server that says
+more is read no faster, so that it waits and the others do not."""
+
+PIECE_BYTES = 1024
+"""A longer message counts as several: that many bytes take about as long to parse as the rest of its way takes."""
 
 CHANNEL_BUFFER = 64
 """Enough that a burst of progress does not wake the peer once per message; a full buffer makes the sender wait."""
@@ -30,11 +40,14 @@ CHANNEL_BUFFER = 64
 class ChannelEnd:
     """What the transport holds of a channel: it delivers to the peer, takes from it, and may lose the connection."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._pace = Pace(clock, burst=UNASKED_BURST, per_second=UNASKED_PER_SECOND)
         self._inbound, read = anyio.create_memory_object_stream[SessionMessage | Exception](CHANNEL_BUFFER)
         write, self._outbound = anyio.create_memory_object_stream[SessionMessage](CHANNEL_BUFFER)
         self._read, self._write = read, write
         self._closed = False
+        self._left = anyio.Event()
         self.work = anyio.CancelScope()
         """Around everything the transport does for this channel; cancelled when the connection is lost."""
         self.state = ChannelState()
@@ -50,12 +63,33 @@ class ChannelEnd:
         except (anyio.EndOfStream, anyio.ClosedResourceError):
             raise StopAsyncIteration from None
 
-    async def deliver(self, item: SessionMessage | Exception) -> None:
-        """Hand `item` to the peer; dropped if the peer does not read any more."""
+    async def deliver(self, item: SessionMessage | Exception, size: int = 0) -> None:
+        """Hand `item`, which took `size` bytes, to the peer; dropped if the peer does not read any more.
+
+        Returns when the next one may be read from the same source: later, if the server says more than it is asked.
+        """
+        try:
+            # The peer makes a pause with every message that it takes; one from us as well would be one too many.
+            self._inbound.send_nowait(item)
+        except anyio.WouldBlock:
+            await self._deliver_later(item)
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            logger.debug("a message arrived after the channel was closed")
+            return
+        if _is_unasked(item):
+            await self.rest(self._pace.take(1 + size / PIECE_BYTES))
+
+    async def _deliver_later(self, item: SessionMessage | Exception) -> None:
         try:
             await self._inbound.send(item)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             logger.debug("a message arrived after the channel was closed")
+
+    async def rest(self, seconds: float) -> None:
+        """Read nothing for so long, unless the peer leaves."""
+        if seconds > 0:
+            with self._clock.move_on_after(seconds):
+                await self._left.wait()
 
     async def fail(self, item: SessionMessage, error: ErrorData) -> None:
         """Tell the peer that `item` did not get through: a request is answered with an error, the rest is logged."""
@@ -77,12 +111,18 @@ class ChannelEnd:
     def leave(self) -> None:
         """The peer is done: nothing is a loss any more, arrivals are dropped, what it wrote can still be taken."""
         self._closed = True
+        # A server that is to end must not be kept from it by output that nobody takes.
+        self._left.set()
         self._read.close()
         self._write.close()
 
     def close(self) -> None:
         for stream in (self._write, self._read, self._inbound, self._outbound):
             stream.close()
+
+
+def _is_unasked(item: SessionMessage | Exception) -> bool:
+    return isinstance(item, Exception) or isinstance(item.message, JSONRPCRequest | JSONRPCNotification)
 
 
 @asynccontextmanager

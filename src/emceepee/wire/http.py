@@ -78,7 +78,7 @@ class HttpTransport:
     async def open(self) -> AsyncGenerator[Channel]:
         url = checked_url(self._url)
         async with http_client(self.target, self._headers, self._auth) as client:
-            connection = _Connection(client, url, ChannelEnd(), self._clock, self._max_event_bytes)
+            connection = _Connection(client, url, ChannelEnd(self._clock), self._clock, self._max_event_bytes)
             if self._session_id is not None:
                 connection.take_up(self._session_id)
             async with carry(connection.end, connection.run, connection.goodbye) as channel:

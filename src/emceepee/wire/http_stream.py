@@ -131,13 +131,13 @@ class Reply:
             await self.fail(ErrorData(code=PARSE_ERROR, message=f"the server's answer is not JSON-RPC: {error}"))
             return
         for message in messages:
-            await self._deliver(message)
+            await self._deliver(message, len(data))
 
-    async def _deliver(self, message: JSONRPCMessage) -> None:
+    async def _deliver(self, message: JSONRPCMessage, size: int) -> None:
         if isinstance(message, JSONRPCResponse | JSONRPCError) and self._is_ours(message.id):
             self.complete = True
             message.id = self._request_id
-        await self._end.deliver(SessionMessage(message, self._metadata))
+        await self._end.deliver(SessionMessage(message, self._metadata), size)
 
     def _is_ours(self, message_id: RequestId | None) -> bool:
         # Some servers give the id back as a string, or as null in an error that came before they read it.
@@ -196,7 +196,7 @@ class ServerStream:
             await self._end.deliver(error)
             return
         for message in messages:
-            await self._end.deliver(SessionMessage(message))
+            await self._end.deliver(SessionMessage(message), len(data))
 
     async def _refused(self, response: httpx2.Response) -> bool:
         if response.status_code == 409:

@@ -11,14 +11,16 @@ import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from itertools import count
-from typing import Any, Protocol, TypeAlias
+from types import TracebackType
+from typing import Any, Protocol, Self, TypeAlias
 
 import anyio
 import anyio.abc
+from mcp.shared._stream_protocols import ReadStream
 from mcp.shared.dispatcher import CallOptions, DispatchContext, ProgressFnT
 from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
-from mcp.shared.message import ServerMessageMetadata
+from mcp.shared.message import MessageMetadata, ServerMessageMetadata, SessionMessage
 from mcp.shared.transport_context import TransportContext
 from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR
 
@@ -54,7 +56,9 @@ class PeerHandler(Protocol):
         """
         ...
 
-    async def on_notification(self, method: str, params: Mapping[str, Any], related: int | None) -> None: ...
+    def on_notification(self, method: str, params: Mapping[str, Any], related: int | None) -> None:
+        """Take a notification; called in the order of arrival, and must be quick."""
+        ...
 
     def on_garbage(self, error: Exception) -> None:
         """Something arrived that is not JSON-RPC."""
@@ -76,8 +80,9 @@ class Peer:
         self._running = anyio.CancelScope()
         self.last_heard = clock.monotonic()
         """When the server last gave a sign of life."""
+        self._heard = _Heard(channel.read)
         self._dispatcher: JSONRPCDispatcher[TransportContext] = JSONRPCDispatcher(
-            channel.read, channel.write, on_stream_exception=self._on_stream_exception
+            self._heard, channel.write, on_stream_exception=self._on_stream_exception
         )
 
     @property
@@ -152,7 +157,9 @@ class Peer:
         """Carry messages until the channel ends."""
         try:
             with self._running:
-                await self._dispatcher.run(self._on_request, self._on_notify, task_status=task_status)
+                await self._dispatcher.run(
+                    self._on_request, _ignore, on_notify_intercept=self._on_notify, task_status=task_status
+                )
         finally:
             self.closed.set()
 
@@ -171,7 +178,7 @@ class Peer:
             if was_never_taken(error.error.data):
                 raise ConnectionLost(error.error.message, was_taken=False) from None
             if error.code == CONNECTION_CLOSED and self._state.lost_reason is not None:
-                raise ConnectionLost(self._state.lost_reason) from None
+                raise ConnectionLost(self._state.lost_reason, was_taken=self._state.was_heard) from None
             if is_transport_failure(error.error.data) or (error.code == CONNECTION_CLOSED and self.closed.is_set()):
                 raise ConnectionLost(error.error.message) from None
             self.last_heard = self.clock.monotonic()
@@ -183,7 +190,7 @@ class Peer:
         self, context: DispatchContext[TransportContext], method: str, params: Mapping[str, Any] | None
     ) -> JsonObject:
         try:
-            return await self._handler.on_request(method, params or {}, _related(context))
+            return await self._handler.on_request(method, params or {}, _related(context.message_metadata))
         except PeerError as error:
             raise MCPError(error.code, error.message, error.data) from None
         except EmceepeeError as error:
@@ -193,18 +200,57 @@ class Peer:
             logger.exception("handler for %s failed", method)
             raise MCPError(INTERNAL_ERROR, "Internal error") from None
 
-    async def _on_notify(
-        self, context: DispatchContext[TransportContext], method: str, params: Mapping[str, Any] | None
-    ) -> None:
+    def _on_notify(self, method: str, params: Mapping[str, Any] | None) -> bool:
+        """Take every notification right here: a task for each would cost more than all the rest of it."""
         self.last_heard = self.clock.monotonic()
-        await self._handler.on_notification(method, params or {}, _related(context))
+        try:
+            self._handler.on_notification(method, params or {}, self._heard.related)
+        except Exception:
+            logger.exception("handler for %s failed", method)
+        return True
 
     async def _on_stream_exception(self, error: Exception) -> None:
         self._handler.on_garbage(error)
 
 
-def _related(context: DispatchContext[TransportContext]) -> int | None:
-    metadata = context.message_metadata
+class _Heard:
+    """The reading end of a channel, which remembers where the latest message came from."""
+
+    def __init__(self, stream: ReadStream[SessionMessage | Exception]) -> None:
+        self._stream = stream
+        self.related: int | None = None
+
+    async def receive(self) -> SessionMessage | Exception:
+        item = await self._stream.receive()
+        self.related = None if isinstance(item, Exception) else _related(item.metadata)
+        return item
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        try:
+            return await self.receive()
+        except anyio.EndOfStream:
+            raise StopAsyncIteration from None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+async def _ignore(_context: DispatchContext[TransportContext], _method: str, _params: Mapping[str, Any] | None) -> None:
+    """What is left of notifications when they have been taken: nothing."""
+
+
+def _related(metadata: MessageMetadata) -> int | None:
     if isinstance(metadata, ServerMessageMetadata) and isinstance(metadata.related_request_id, int):
         return metadata.related_request_id
     return None

@@ -8,17 +8,19 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import subprocess
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import anyio
-from anyio.abc import Process
 from mcp.client.stdio import get_default_environment
 
 from emceepee.errors import ConnectFailed
+from emceepee.wire.pipes import PipeReader, PipeWriter
 
-__all__ = ["PLACE_VARIABLE", "end_leftovers", "exit_reason", "kill_group", "spawn", "stop"]
+__all__ = ["PLACE_VARIABLE", "ServerProcess", "end_leftovers", "exit_reason", "kill_group", "spawn", "stop"]
 
 logger = logging.getLogger(__name__)
 
@@ -32,22 +34,106 @@ REAP_SECONDS = 0.3
 """After SIGKILL only the event loop has to notice; a process that the kernel cannot end is not waited for."""
 
 
-async def spawn(
+class ServerProcess:
+    """A running program and our ends of its pipes.
+
+    Started by `subprocess` and not by the event loop: uvloop's children keep a second copy of their pipes, so that one
+    which closes its output and lives on would never be noticed.
+    """
+
+    def __init__(self, popen: subprocess.Popen[bytes], stdin: int, stdout: int, stderr: int) -> None:
+        self._popen = popen
+        self.stdin = PipeWriter(stdin)
+        self.stdout = PipeReader(stdout)
+        self.stderr = PipeReader(stderr)
+        self._exit_handle = _exit_handle(popen)
+
+    @property
+    def pid(self) -> int:
+        return self._popen.pid
+
+    @property
+    def returncode(self) -> int | None:
+        return self._popen.returncode
+
+    async def wait(self) -> int:
+        """The exit status, once there is one; any number of tasks may wait for it."""
+        while (status := self._popen.poll()) is None:
+            if self._exit_handle < 0:
+                await anyio.sleep_forever()  # given up: as far as we know it never ends
+            # Only one task can wait for the same handle.
+            handle = os.dup(self._exit_handle)
+            try:
+                await anyio.wait_readable(handle)
+            finally:
+                os.close(handle)
+        return status
+
+    def close(self) -> None:
+        """Let go of the pipes, and of the process, which has ended or is not waited for any more."""
+        for end in (self.stdin, self.stdout, self.stderr):
+            end.close()
+        if self._exit_handle >= 0:
+            os.close(self._exit_handle)
+            self._exit_handle = -1
+
+
+def _exit_handle(popen: subprocess.Popen[bytes]) -> int:
+    """A file descriptor that can be read when the process has ended."""
+    if hasattr(os, "pidfd_open"):
+        with suppress(OSError):  # the kernel, or a sandbox, may not have it
+            return os.pidfd_open(popen.pid)
+    readable, held = os.pipe()
+
+    def wait() -> None:
+        popen.wait()
+        os.close(held)
+
+    threading.Thread(target=wait, name=f"wait-{popen.pid}", daemon=True).start()
+    return readable
+
+
+def spawn(
     command: Sequence[str], *, env: Mapping[str, str] | None, cwd: str | os.PathLike[str] | None, target: str
-) -> Process:
+) -> ServerProcess:
     """Start `command` as the leader of a new process group, with pipes.
+
+    Synchronous: it takes a millisecond or two, and a cancellation in its midst would leave a process that nobody knows.
 
     Raises:
         ConnectFailed: it cannot be started.
     """
     environment = get_default_environment() | dict(env or {})
+    ours: list[int] = []
+    theirs: list[int] = []
     try:
-        # A cancellation in the midst of this would leave a process that nobody knows.
-        with anyio.CancelScope(shield=True):
-            process = await anyio.open_process(command, env=environment, cwd=cwd, start_new_session=True)
+        for we_write in (True, False, False):
+            readable, writable = os.pipe()
+            ours.append(writable if we_write else readable)
+            theirs.append(readable if we_write else writable)
+        stdin, stdout, stderr = theirs
+        popen = subprocess.Popen(
+            command, stdin=stdin, stdout=stdout, stderr=stderr, env=environment, cwd=cwd, start_new_session=True
+        )
     except (OSError, ValueError) as error:
+        _close_all(ours)
         raise ConnectFailed(target, _spawn_failure(command[0], cwd, error)) from error
-    return process
+    finally:
+        # Not one copy may stay with us, or the end of the program's output would never be seen.
+        _close_all(theirs)
+    try:
+        return ServerProcess(popen, *ours)
+    except OSError as error:
+        # There is no file descriptor left to watch it with.
+        popen.kill()
+        popen.wait()
+        _close_all(ours)
+        raise ConnectFailed(target, _spawn_failure(command[0], cwd, error)) from error
+
+
+def _close_all(handles: Sequence[int]) -> None:
+    for handle in handles:
+        os.close(handle)
 
 
 def _spawn_failure(program: str, cwd: str | os.PathLike[str] | None, error: OSError | ValueError) -> str:
@@ -72,36 +158,32 @@ def exit_reason(status: int) -> str:
     return f"the server process exited with status {status}"
 
 
-async def stop(process: Process) -> None:
+async def stop(process: ServerProcess) -> None:
     """End the process and its whole group: by closing its stdin, by SIGTERM, and for certain by SIGKILL."""
     try:
-        with suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
-            if process.stdin is not None:
-                await process.stdin.aclose()
+        process.stdin.close()
         if not await _exited(process, STEP_SECONDS):
             _signal_group(process, signal.SIGTERM)
             await _exited(process, STEP_SECONDS)
     finally:
         kill_group(process)
-    # Closing waits without a bound for a process that the kernel cannot end.
-    if await _exited(process, REAP_SECONDS):
-        await process.aclose()
-    else:
+    if not await _exited(process, REAP_SECONDS):
         logger.warning("server process %d does not end", process.pid)
+    process.close()
 
 
-def kill_group(process: Process) -> None:
+def kill_group(process: ServerProcess) -> None:
     """SIGKILL for everything in the group, also when its leader is gone."""
     _signal_group(process, signal.SIGKILL)
 
 
-async def _exited(process: Process, seconds: float) -> bool:
+async def _exited(process: ServerProcess, seconds: float) -> bool:
     with anyio.move_on_after(seconds):
         await process.wait()
     return process.returncode is not None
 
 
-def _signal_group(process: Process, number: signal.Signals) -> None:
+def _signal_group(process: ServerProcess, number: signal.Signals) -> None:
     # The leader's pid is the group's id; getpgid() would fail once the leader is reaped.
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)

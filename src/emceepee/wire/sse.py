@@ -14,7 +14,7 @@ import httpx2
 from mcp.shared._httpx_utils import stream_within_origin
 from mcp.shared.message import SessionMessage
 
-from emceepee.clock import SystemClock
+from emceepee.clock import Clock, SystemClock
 from emceepee.errors import ConnectFailed
 from emceepee.wire.ends import ChannelEnd, carry
 from emceepee.wire.envelope import decode, encode
@@ -50,10 +50,12 @@ class SseTransport:
         url: str,
         *,
         headers: Mapping[str, str] | None = None,
+        clock: Clock | None = None,
         max_event_bytes: int | None = None,
         auth: httpx2.Auth | None = None,
     ) -> None:
         self._url = url
+        self._clock = clock or SystemClock()
         self._auth = auth
         self._headers = headers
         self._max_event_bytes = max_event_bytes
@@ -67,7 +69,7 @@ class SseTransport:
         async with AsyncExitStack() as stack:
             client = await stack.enter_async_context(http_client(self.target, self._headers, self._auth))
             events, endpoint = await self._listen(client, stack)
-            connection = _Connection(client, endpoint, events, ChannelEnd())
+            connection = _Connection(client, endpoint, events, ChannelEnd(self._clock))
             yield await stack.enter_async_context(carry(connection.end, connection.run, connection.goodbye))
 
     async def _listen(self, client: httpx2.AsyncClient, stack: AsyncExitStack) -> tuple[Events, httpx2.URL]:
@@ -133,7 +135,7 @@ class _Connection:
             await self.end.deliver(error)
             return
         for message in messages:
-            await self.end.deliver(SessionMessage(message))
+            await self.end.deliver(SessionMessage(message), len(data))
 
     async def _post(self, posting: Posting) -> None:
         async with stream_within_origin(

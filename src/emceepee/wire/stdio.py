@@ -13,14 +13,16 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 import anyio
-from anyio.abc import ByteReceiveStream, ByteSendStream, Process
+from anyio.abc import ByteReceiveStream, ByteSendStream
 from mcp.shared.message import SessionMessage
 from mcp_types import INTERNAL_ERROR
 
-from emceepee.wire.ends import ChannelEnd, carry
+from emceepee.clock import Clock, SystemClock
+from emceepee.pace import Pace
+from emceepee.wire.ends import PIECE_BYTES, ChannelEnd, carry
 from emceepee.wire.envelope import decode, encode, undelivered
 from emceepee.wire.lines import LineSplitter
-from emceepee.wire.process import exit_reason, kill_group, spawn, stop
+from emceepee.wire.process import ServerProcess, exit_reason, kill_group, spawn, stop
 from emceepee.wire.transport import Channel, TransportKind
 
 __all__ = ["StdioTransport"]
@@ -32,6 +34,10 @@ LONGEST_MESSAGE = 64 * 1024 * 1024
 
 LONGEST_STDERR_LINE = 64 * 1024
 """A longer line is given in pieces: progress bars write whole screens without a line end."""
+
+STDERR_BURST = 20_000
+STDERR_PER_SECOND = 2_000
+"""Lines, or KiB of longer ones. A program that writes more is read no faster, and waits for us in its writes."""
 
 FLUSH_SECONDS = 0.25
 """For messages that were written just before closing, such as a cancellation."""
@@ -55,7 +61,9 @@ class StdioTransport:
         env: Mapping[str, str] | None = None,
         cwd: str | os.PathLike[str] | None = None,
         on_stderr: Callable[[str], None] | None = None,
+        clock: Clock | None = None,
     ) -> None:
+        self._clock = clock or SystemClock()
         self._command = [command, *args]
         self._env = env
         self._cwd = cwd
@@ -67,22 +75,26 @@ class StdioTransport:
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[Channel]:
-        process = await spawn(self._command, env=self._env, cwd=self._cwd, target=self.target)
+        process = spawn(self._command, env=self._env, cwd=self._cwd, target=self.target)
         # No await between here and the `try`, or a cancellation would leak the process.
         try:
-            conversation = _Conversation(process, ChannelEnd(), self._on_stderr)
+            conversation = _Conversation(process, ChannelEnd(self._clock), self._on_stderr, self._clock)
             async with carry(conversation.end, conversation.run, conversation.finish) as channel:
                 yield channel
         finally:
             # Synchronous, for the one case that no shield covers: a second native cancellation of the owner's task.
             kill_group(process)
+            process.close()
 
 
 class _Conversation:
     """One running server process and the channel to it."""
 
-    def __init__(self, process: Process, end: ChannelEnd, on_stderr: Callable[[str], None] | None) -> None:
+    def __init__(
+        self, process: ServerProcess, end: ChannelEnd, on_stderr: Callable[[str], None] | None, clock: Clock
+    ) -> None:
         self.end = end
+        self._clock = clock
         end.state.process_id = process.pid
         self._process = process
         self._on_stderr = on_stderr
@@ -91,13 +103,10 @@ class _Conversation:
         self._written = anyio.Event()
 
     async def run(self) -> None:
-        stdin, stdout, stderr = self._process.stdin, self._process.stdout, self._process.stderr
-        if stdin is None or stdout is None or stderr is None:
-            raise RuntimeError("the process was started without pipes")
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._read_stderr, stderr)
-            tasks.start_soon(self._write_stdin, stdin)
-            tasks.start_soon(self._read_stdout, stdout)
+            tasks.start_soon(self._read_stderr, self._process.stderr)
+            tasks.start_soon(self._write_stdin, self._process.stdin)
+            tasks.start_soon(self._read_stdout, self._process.stdout)
             tasks.start_soon(self._watch_exit)
 
     async def finish(self) -> None:
@@ -122,11 +131,7 @@ class _Conversation:
         except ValueError as error:
             await self.end.fail(item, undelivered(f"the message cannot be written as JSON: {error}", INTERNAL_ERROR))
             return
-        try:
-            await stdin.send(line)
-        except RuntimeError as error:
-            # What uvloop raises, now and then, for a pipe whose reader is gone.
-            raise anyio.BrokenResourceError from error
+        await stdin.send(line)
 
     async def _read_stdout(self, stdout: ByteReceiveStream) -> None:
         splitter = LineSplitter(LONGEST_MESSAGE)
@@ -149,17 +154,20 @@ class _Conversation:
         try:
             messages = decode(line.decode("utf-8", "replace"))
         except ValueError:
-            await self.end.deliver(ValueError(f"not a JSON-RPC message: {line[:200]!r}"))
+            await self.end.deliver(ValueError(f"not a JSON-RPC message: {line[:200]!r}"), len(line))
             return
         for message in messages:
-            await self.end.deliver(SessionMessage(message))
+            await self.end.deliver(SessionMessage(message), len(line))
 
     async def _read_stderr(self, stderr: ByteReceiveStream) -> None:
         splitter = LineSplitter(LONGEST_STDERR_LINE, split=True)
+        pace = Pace(self._clock, burst=STDERR_BURST, per_second=STDERR_PER_SECOND)
         try:
             async for chunk in stderr:
-                for line in splitter.feed(chunk):
+                lines = splitter.feed(chunk)
+                for line in lines:
                     self._tell(line)
+                await self.end.rest(pace.take(len(lines) + len(chunk) / PIECE_BYTES))
         except _GONE:
             logger.debug("a server's stderr broke off", exc_info=True)
         if rest := splitter.flush():
@@ -185,4 +193,5 @@ class _Conversation:
             await self._stdout_ended.wait()
             await self._stderr_ended.wait()
         status = self._process.returncode
+        self.end.state.was_heard = status is None or not self._process.stdin.is_untouched
         self.end.lose(otherwise if status is None else exit_reason(status))

@@ -43,6 +43,8 @@ class ChannelState:
     leaves_session: bool = False
     """Whether the session is to live on at the server when the channel is closed; written by whoever closes it."""
     process_id: int | None = None
+    was_heard: bool = True
+    """False once it is known that the server has taken nothing of what we said: it ended for reasons of its own."""
     lost_reason: str | None = None
     """Why the channel ended by itself, in a few words for people; None while it is open, or if we closed it."""
     on_interrupted: Callable[[RequestId], None] = lambda _request_id: None

@@ -2,7 +2,8 @@
 
 A tool that needs input returns what it asks for; it is run again with the answers. As a task that happens inside the
 task (`inputRequests`, `tasks/update`), and in `ask` as `input_required` results of the call itself. `statuses` says
-what became of each call of `hold`, which is how a test learns that a cancellation arrived.
+what became of each call of `hold`, which is how a test learns that a cancellation arrived. `wait` takes until `release`
+is called with the same `gate`.
 """
 
 import asyncio
@@ -33,6 +34,7 @@ server.add_extension(TasksExtension(minimum_check_interval=timedelta(millisecond
 TASK = TaskConfig(mode="required", poll_interval=timedelta(milliseconds=100))
 OPTIONAL = TaskConfig(mode="optional", poll_interval=timedelta(milliseconds=100))
 held: list[str] = []
+gates: dict[str, anyio.Event] = {}
 
 
 def form(message: str) -> ElicitRequest:
@@ -61,6 +63,18 @@ async def echo(text: str = "") -> str:
 @server.tool
 async def statuses() -> str:
     return ", ".join(held)
+
+
+@server.tool
+async def wait(gate: str) -> str:
+    await gates.setdefault(gate, anyio.Event()).wait()
+    return f"waited at {gate}"
+
+
+@server.tool
+async def release(gate: str) -> str:
+    gates.setdefault(gate, anyio.Event()).set()
+    return "released"
 
 
 @server.tool

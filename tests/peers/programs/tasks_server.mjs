@@ -1,7 +1,8 @@
 // A server with tasks on the npm SDK 1.x: `tasks_server.mjs stdio`, or `tasks_server.mjs http` on a free port.
 //
 // Its tools have the same names and answers as those of tasks_server.py, so that one test drives both. Over HTTP each
-// session has a server of its own; `statuses` says how that server sees its tasks.
+// session has a server of its own; `statuses` says how that server sees its tasks. `wait` takes until `release` is called
+// with the same `gate`; `open_url` wants a URL opened before it does what it is asked.
 import { randomUUID } from "node:crypto";
 import { createServer } from "node:http";
 import { createRequire } from "node:module";
@@ -17,12 +18,40 @@ const { z } = require("zod");
 
 const POLL_MS = 100;
 const SCHEMA = { type: "object", properties: { name: { type: "string" } }, required: ["name"] };
-const SAMPLING = { messages: [{ role: "user", content: { type: "text", text: "Say a word" } }], maxTokens: 5 };
 
 const text = (words, extra = {}) => ({ content: [{ type: "text", text: words }], ...extra });
 const elicited = (answer) => `${answer.action} ${answer.content?.name ?? "nothing"}`;
 const sampled = (answer) => `${answer.model} said ${[answer.content].flat()[0].text}`;
-const form = (args) => ({ mode: "form", message: args.question ?? "Name?", requestedSchema: SCHEMA });
+const question = (args) => args.question ?? "Name?";
+const prompt = (args) => ({
+  messages: [{ role: "user", content: { type: "text", text: args.question ?? "Say a word" } }],
+  maxTokens: 5,
+});
+const form = (args) => ({ mode: "form", message: question(args), requestedSchema: SCHEMA });
+
+const gates = new Map();
+const opened = new Set();
+
+// A promise for all who wait at a gate, and what keeps it.
+function gate(name) {
+  if (!gates.has(name)) {
+    let release;
+    const released = new Promise((resolve) => (release = resolve));
+    gates.set(name, { released, release });
+  }
+  return gates.get(name);
+}
+
+// Refuse until whoever calls has been told of the URL once.
+function openUrl(args) {
+  const words = question(args);
+  if (!opened.has(words)) {
+    opened.add(words);
+    const asked = { mode: "url", message: words, url: "https://example.invalid/", elicitationId: words };
+    throw new types.UrlElicitationRequiredError([asked]);
+  }
+  return `opened ${words.replace(/\?$/, "")}`;
+}
 
 // The last word of a stream of updates.
 async function outcome(stream) {
@@ -87,12 +116,24 @@ function makeServer() {
 
   plain("echo", async (args) => args.text ?? "");
   plain("statuses", async () => taskStore.getAllTasks().map((task) => task.status).join(", "));
+  plain("wait", async (args) => {
+    await gate(args.gate).released;
+    return `waited at ${args.gate}`;
+  });
+  plain("release", async (args) => {
+    gate(args.gate).release();
+    return "released";
+  });
+  plain("open_url", async (args) => openUrl(args));
   plain("elicit", async (args, extra) =>
     elicited(await extra.sendRequest({ method: "elicitation/create", params: form(args) }, types.ElicitResultSchema)),
   );
-  plain("sample", async (_args, extra) =>
+  plain("sample", async (args, extra) =>
     sampled(
-      await extra.sendRequest({ method: "sampling/createMessage", params: SAMPLING }, types.CreateMessageResultSchema),
+      await extra.sendRequest(
+        { method: "sampling/createMessage", params: prompt(args) },
+        types.CreateMessageResultSchema,
+      ),
     ),
   );
   plain("elicit_as_task", async (args, extra) =>
@@ -102,10 +143,10 @@ function makeServer() {
       ),
     ),
   );
-  plain("sample_as_task", async (_args, extra) =>
+  plain("sample_as_task", async (args, extra) =>
     sampled(
       await outcome(
-        asking.createMessageStream(SAMPLING, { task: { ttl: 60_000 }, relatedRequestId: extra.requestId }),
+        asking.createMessageStream(prompt(args), { task: { ttl: 60_000 }, relatedRequestId: extra.requestId }),
       ),
     ),
   );
@@ -115,8 +156,10 @@ function makeServer() {
   tasked("elicit_inside", "required", async (args, extra, taskId) =>
     text(elicited(await askInside(extra, taskId, "elicitation/create", form(args), types.ElicitResultSchema))),
   );
-  tasked("sample_inside", "required", async (_args, extra, taskId) =>
-    text(sampled(await askInside(extra, taskId, "sampling/createMessage", SAMPLING, types.CreateMessageResultSchema))),
+  tasked("sample_inside", "required", async (args, extra, taskId) =>
+    text(
+      sampled(await askInside(extra, taskId, "sampling/createMessage", prompt(args), types.CreateMessageResultSchema)),
+    ),
   );
   tasked("hold", "required", async (_args, extra, taskId) => {
     await extra.taskStore.updateTaskStatus(taskId, "working", "holding");

@@ -1,7 +1,8 @@
 """A server with tasks on the 1.x Python SDK: `tasks_server.py stdio`, or `tasks_server.py http` on a free port.
 
 Its tools have the same names and answers as those of `tasks_server.mjs`, so that one test drives both. `statuses` says
-how the server itself sees the tasks of its caller, which is how a test learns that a cancellation arrived.
+how the server itself sees the tasks of its caller, which is how a test learns that a cancellation arrived. `wait` takes
+until `release` is called with the same `gate`; `open_url` wants a URL opened before it does what it is asked.
 """
 
 import socket
@@ -17,15 +18,17 @@ from mcp.server.experimental.task_context import ServerTaskContext
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-from mcp.shared.exceptions import McpError
+from mcp.shared.exceptions import McpError, UrlElicitationRequiredError
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
-PROMPT = [types.SamplingMessage(role="user", content=types.TextContent(type="text", text="Say a word"))]
 WORDS = {
     "echo": "forbidden",
     "statuses": "forbidden",
+    "wait": "forbidden",
+    "release": "forbidden",
+    "open_url": "forbidden",
     "elicit": "forbidden",
     "sample": "forbidden",
     "elicit_as_task": "forbidden",
@@ -44,6 +47,8 @@ WORDS = {
 
 server: Server[Any, Any] = Server("tasks-python-1x", version="1")
 support = server.experimental.enable_tasks()
+gates: dict[str, anyio.Event] = {}
+opened: set[str] = set()
 
 
 def text(words: str) -> list[types.TextContent]:
@@ -76,22 +81,44 @@ async def statuses(_arguments: dict[str, Any]) -> str:
     return ", ".join(task.status for task in tasks)
 
 
+async def wait(arguments: dict[str, Any]) -> str:
+    await gates.setdefault(arguments["gate"], anyio.Event()).wait()
+    return f"waited at {arguments['gate']}"
+
+
+async def release(arguments: dict[str, Any]) -> str:
+    gates.setdefault(arguments["gate"], anyio.Event()).set()
+    return "released"
+
+
+async def open_url(arguments: dict[str, Any]) -> str:
+    """Refuse until whoever calls has been told of the URL once."""
+    words = question(arguments)
+    if words not in opened:
+        opened.add(words)
+        asked = types.ElicitRequestURLParams(message=words, url="https://example.invalid/", elicitationId=words)
+        raise UrlElicitationRequiredError([asked])
+    return f"opened {words.rstrip('?')}"
+
+
 async def elicit(arguments: dict[str, Any]) -> str:
     context = server.request_context
     return elicited(await context.session.elicit(question(arguments), SCHEMA, related_request_id=context.request_id))
 
 
-async def sample(_arguments: dict[str, Any]) -> str:
+async def sample(arguments: dict[str, Any]) -> str:
     context = server.request_context
-    return sampled(await context.session.create_message(PROMPT, max_tokens=5, related_request_id=context.request_id))
+    asked = context.session.create_message(prompt(arguments), max_tokens=5, related_request_id=context.request_id)
+    return sampled(await asked)
 
 
 async def elicit_as_task(arguments: dict[str, Any]) -> str:
     return elicited(await server.request_context.session.experimental.elicit_as_task(question(arguments), SCHEMA))
 
 
-async def sample_as_task(_arguments: dict[str, Any]) -> str:
-    return sampled(await server.request_context.session.experimental.create_message_as_task(PROMPT, max_tokens=5))
+async def sample_as_task(arguments: dict[str, Any]) -> str:
+    session = server.request_context.session
+    return sampled(await session.experimental.create_message_as_task(prompt(arguments), max_tokens=5))
 
 
 async def cancel_own_question(arguments: dict[str, Any]) -> str:
@@ -125,16 +152,16 @@ async def elicit_inside(task: ServerTaskContext, arguments: dict[str, Any]) -> s
     return elicited(await task.elicit(question(arguments), SCHEMA))
 
 
-async def sample_inside(task: ServerTaskContext, _arguments: dict[str, Any]) -> str:
-    return sampled(await task.create_message(PROMPT, max_tokens=5))
+async def sample_inside(task: ServerTaskContext, arguments: dict[str, Any]) -> str:
+    return sampled(await task.create_message(prompt(arguments), max_tokens=5))
 
 
 async def elicit_inside_as_task(task: ServerTaskContext, arguments: dict[str, Any]) -> str:
     return elicited(await task.elicit_as_task(question(arguments), SCHEMA))
 
 
-async def sample_inside_as_task(task: ServerTaskContext, _arguments: dict[str, Any]) -> str:
-    return sampled(await task.create_message_as_task(PROMPT, max_tokens=5))
+async def sample_inside_as_task(task: ServerTaskContext, arguments: dict[str, Any]) -> str:
+    return sampled(await task.create_message_as_task(prompt(arguments), max_tokens=5))
 
 
 async def hold(task: ServerTaskContext, _arguments: dict[str, Any]) -> str:
@@ -151,9 +178,17 @@ def question(arguments: dict[str, Any]) -> str:
     return str(arguments.get("question", "Name?"))
 
 
+def prompt(arguments: dict[str, Any]) -> list[types.SamplingMessage]:
+    words = str(arguments.get("question", "Say a word"))
+    return [types.SamplingMessage(role="user", content=types.TextContent(type="text", text=words))]
+
+
 CALLS: dict[str, Callable[[dict[str, Any]], Awaitable[str]]] = {
     "echo": echo,
     "statuses": statuses,
+    "wait": wait,
+    "release": release,
+    "open_url": open_url,
     "elicit": elicit,
     "sample": sample,
     "elicit_as_task": elicit_as_task,

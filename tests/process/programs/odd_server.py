@@ -4,6 +4,9 @@
     garbage          prints lines that are no messages between its messages
     silent           reads, and never says a word
     dies             exits with status 7 when it is asked to initialize
+    floods           sends notifications without a pause from the first `tools/call` on
+    chatters         writes to stderr without a pause from the first `tools/call` on
+    deaf             answers the first `tools/call`, and reads and says nothing any more
     no-output        closes its output when `tools/call` comes, and lives on
     stubborn         ignores the end of its input and SIGTERM, and has a child that does so too
     METHOD=JSON      answers METHOD with `"result": JSON`
@@ -17,7 +20,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from itertools import count
 from typing import Any
 
 ODDITY = sys.argv[1] if len(sys.argv) > 1 else "none"
@@ -25,6 +30,7 @@ ODD_METHOD, _, ODD_RESULT = ODDITY.partition("=")
 CHILD = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(600)"
 
 pids = [os.getpid()]
+saying = threading.Lock()
 
 
 def say(message: dict[str, Any]) -> None:
@@ -32,7 +38,8 @@ def say(message: dict[str, Any]) -> None:
         return
     if ODDITY == "garbage":
         print("loading plugins... done", "{not json", "[1, 2", '{"hello": "world"}', "\x00\xff", sep="\n", flush=True)
-    print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+    with saying:
+        print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
 
 
 def tool(name: str) -> dict[str, Any]:
@@ -70,6 +77,23 @@ def answer(request: dict[str, Any]) -> None:
         say({"id": key, "result": result})
 
 
+def flood() -> None:
+    for number in count():
+        say({"method": "notifications/odd/tick", "params": {"n": number}})
+
+
+def chatter() -> None:
+    while True:
+        print("x" * 99, file=sys.stderr)
+
+
+def turn_bad() -> None:
+    if ODDITY in ("floods", "chatters"):
+        threading.Thread(target={"floods": flood, "chatters": chatter}[ODDITY], daemon=True).start()
+    elif ODDITY == "deaf":
+        time.sleep(600)
+
+
 def main() -> None:
     if ODDITY == "stubborn":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -81,6 +105,8 @@ def main() -> None:
         message = json.loads(line)
         if "id" in message and "method" in message:
             answer(message)
+            if message["method"] == "tools/call":
+                turn_bad()
         elif message.get("method") == "notifications/cancelled":
             say({"method": "notifications/odd/cancelled", "params": message["params"]})
     while ODDITY in ("stubborn", "no-output"):
