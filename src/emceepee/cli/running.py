@@ -22,11 +22,11 @@ from emceepee.front.gate import Gate
 from emceepee.front.gates import gate_for
 from emceepee.front.serving import bind, serve_http
 from emceepee.front.stdio import StdioFront, claimed_stdio
-from emceepee.hub import Hub, Telemetry
+from emceepee.hub import Authorizations, Hub, Telemetry
 from emceepee.observe import Metrics
 from emceepee.store import MemoryStore, SqliteStore, Store
 
-__all__ = ["serve", "stdio"]
+__all__ = ["serve", "stdio", "token_directory"]
 
 MEMORY = ":memory:"
 """In place of a data directory: keep nothing."""
@@ -130,6 +130,12 @@ async def _stdio(sources: Sources, configuration: Configuration, endpoint: str, 
             tasks.cancel_scope.cancel()
 
 
+def token_directory(configuration: Configuration) -> Path:
+    """Where the tokens of `login` are: in the user's own directory for hubs that keep nothing, too."""
+    data = configuration.settings.data
+    return Path(user_data_dir("emceepee") if data in ("", MEMORY) else data).expanduser() / "oauth"
+
+
 def _store(data: str) -> Store:
     return MemoryStore() if data == MEMORY else SqliteStore(Path(data).expanduser())
 
@@ -151,6 +157,7 @@ def _hub(
 ) -> Hub:
     return Hub(
         _servers(configuration),
+        find_target=Authorizations(token_directory(configuration)).target_of,
         settings=configuration.settings.hub,
         store=store,
         telemetry=telemetry,
