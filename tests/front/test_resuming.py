@@ -344,41 +344,50 @@ async def test_a_response_that_a_stalled_client_never_took_is_untold(clock: Fake
         assert len(again.json["tasks"]) == 1
 
 
-async def test_events_are_not_lost_with_a_client_that_goes_while_they_are_written_down(clock: FakeClock) -> None:
-    class SlowStore(MemoryStore):
-        """A store that has something to write from the moment that the test says so."""
+class FloodedStore(MemoryStore):
+    """A store that always has more to write, and gets stuck after a few writes."""
 
-        is_slow = False
+    writes: int | None = None
+    """How many go through until it is stuck; None for a store without trouble."""
 
-        @property
-        def is_settled(self) -> bool:
-            return not self.is_slow and super().is_settled
+    @property
+    def is_settled(self) -> bool:
+        return self.writes is None and super().is_settled
 
-        async def sync(self) -> None:
-            if self.is_slow:
-                await anyio.sleep_forever()
-            await super().sync()
+    async def sync(self) -> None:
+        if self.writes == 0:
+            await anyio.sleep_forever()
+        elif self.writes is not None:
+            self.writes -= 1
+        await super().sync()
 
-    store = SlowStore()
+
+@pytest.mark.parametrize("writes", range(7))
+@pytest.mark.parametrize(("tool", "arguments"), [("await_activity", {}), ("execute_tool", {"args": {"text": "hi"}})])
+async def test_nothing_is_lost_with_a_client_that_goes_while_something_is_written_down(
+    clock: FakeClock, tool: str, arguments: dict[str, Any], writes: int
+) -> None:
+    store = FloodedStore()
     demo = ScriptedServer({"echo": echo})
     async with front({"demo": demo}, clock=clock, store=store) as world:
         client = await world.handshake()
         await client.call("list_tools")
         await demo.notify("notifications/x")
         await settle()
-        exchange = client.execute("demo", "echo", {"text": "hi"})
-        waiting = client.tool("await_activity")
-        store.is_slow = True
-        await settle()
+        if tool == "execute_tool":
+            arguments = {"server": "demo", "tool": "echo", **arguments}
+        exchange = client.tool(tool, **arguments)
+        store.writes = writes
+        await clock.advance(2)
+        was_answered = exchange.is_complete
         exchange.drop()
-        waiting.drop()
         await clock.advance(11)
-        store.is_slow = False
+        store.writes = None
         assert exchange.done.is_set()
-        assert waiting.done.is_set()
         after = await client.call("list_tasks", include_completed=True)
-        assert after.event_types.count("notification") == 1
-        assert [task["status"] for task in after.json["tasks"]] == ["completed"]
+        assert after.event_types.count("notification") == (0 if was_answered else 1)
+        has_task = tool == "execute_tool" and not was_answered
+        assert [task["status"] for task in after.json["tasks"]] == (["completed"] if has_task else [])
 
 
 # Ids that lead nowhere

@@ -356,6 +356,7 @@ class ServerConnection:
         *,
         client: OnBehalfOf | None = None,
         passes_urls: bool = False,
+        is_waited_for: Callable[[], bool] = lambda: True,
         task_ttl_ms: int | None = None,
         on_progress: OnProgress | None = None,
         on_task: Callable[[TaskCreated | TaskStatus], None] = lambda _update: None,
@@ -364,7 +365,8 @@ class ServerConnection:
     ) -> JsonObject:
         """Send a request of somebody else's, as it came; `task_ttl_ms` says that a task is welcome.
 
-        `passes_urls` says that whoever sent it sees to the URLs that have to be opened first.
+        `passes_urls` says that whoever sent it sees to the URLs that have to be opened first, and `is_waited_for`
+        whether somebody still waits who can be asked in the answer.
         """
         headers: dict[str, str] = {}
         if method == "tools/call":
@@ -379,6 +381,7 @@ class ServerConnection:
             self._with_log_level(params) or {},
             client=client,
             passes_urls=passes_urls,
+            is_waited_for=is_waited_for,
             origin=origin or CallRef(method, ""),
             headers=headers,
             on_progress=on_progress,

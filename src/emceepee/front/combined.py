@@ -16,7 +16,7 @@ from emceepee.front.capabilities import capabilities_for
 from emceepee.front.client import ClientFacts
 from emceepee.front.jsonrpc import Request
 from emceepee.front.outcomes import Outcome
-from emceepee.front.transparent import ServerService, as_peer_error
+from emceepee.front.transparent import ServerService
 from emceepee.front.visit import Visit
 from emceepee.hub import Session
 
@@ -99,10 +99,16 @@ class AllService:
         return self._service(server).passed_on(server, method, params)
 
     async def listen(self, session: Session, uris: Sequence[str]) -> None:
-        for uri in uris:
-            await self._service(await self._owner_of(session, uri)).listen(session, [uri])
-        for server in (await self._connected(session)).values():
-            await server.listening()
+        listened: list[str] = []
+        try:
+            for uri in uris:
+                await self._service(await self._owner_of(session, uri)).listen(session, [uri])
+                listened.append(uri)
+            for server in (await self._connected(session)).values():
+                await server.listening()
+        except BaseException:
+            self.stop_listening(session, listened)
+            raise
 
     def stop_listening(self, session: Session, uris: Sequence[str]) -> None:
         for service in self._services.values():
@@ -174,16 +180,13 @@ class AllService:
             raise PeerError(INVALID_PARAMS, "A uri is needed")
         servers = await self._connected(session)
         able = {name: server for name, server in servers.items() if "resources" in server.capabilities}
-        try:
-            for name, server in able.items():
-                if any(resource.get("uri") == uri for resource in await server.list_resources()):
+        for name, server in able.items():
+            if any(resource.get("uri") == uri for resource in await _listed(server.list_resources)):
+                return name
+        for name, server in able.items():
+            for template in await _listed(server.list_resource_templates):
+                if uri.startswith(str(template.get("uriTemplate", "")).split("{")[0] or uri):
                     return name
-            for name, server in able.items():
-                for template in await server.list_resource_templates():
-                    if uri.startswith(str(template.get("uriTemplate", "")).split("{")[0] or uri):
-                        return name
-        except WireError as error:
-            raise as_peer_error(error) from None
         raise PeerError(INVALID_PARAMS, f"Resource not found: {uri}", {"uri": uri})
 
     async def _complete(self, visit: Visit) -> Outcome:
@@ -195,3 +198,11 @@ class AllService:
             return await self._delegate(visit, server, {**visit.params, "ref": {**ref, "name": name}})
         server = await self._owner_of(visit.session, ref.get("uri"))
         return await self._delegate(visit, server, visit.params)
+
+
+async def _listed(ask: Callable[[], Awaitable[list[JsonObject]]]) -> list[JsonObject]:
+    """What a server lists; one that cannot say must not stand in the way of the others."""
+    try:
+        return await ask()
+    except WireError:
+        return []

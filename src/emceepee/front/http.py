@@ -21,7 +21,7 @@ from emceepee.front.exchange import Patience, send_body, send_json
 from emceepee.front.gate import Gate, OpenGate
 from emceepee.front.handshake_http import HandshakeHttp, Posted
 from emceepee.front.hosts import HostCheck
-from emceepee.front.jsonrpc import Message, Request, error_message, parse
+from emceepee.front.jsonrpc import Message, Request, RequestId, error_message, parse
 from emceepee.front.modern_http import ModernHttp
 from emceepee.front.refusals import Refused
 from emceepee.front.services import Services
@@ -116,7 +116,7 @@ class HttpFront:
                 service, Posted(message, headers, receive, send), principal=principal, workspace=workspace
             )
         else:
-            _check_version(version)
+            _check_version(version, message.id if isinstance(message, Request) else None)
             await self._handshake.post(service, principal, Posted(message, headers, receive, send))
 
 
@@ -142,10 +142,11 @@ def _check_accept(headers: Headers, *wanted: str) -> None:
             raise Refused(406, PeerError(INVALID_REQUEST, f"Not acceptable: the client must accept {kind}"))
 
 
-def _check_version(version: str | None) -> None:
+def _check_version(version: str | None, request_id: RequestId | None = None) -> None:
     if version is not None and version not in HANDSHAKE_PROTOCOL_VERSIONS:
         data = {"supported": list(SUPPORTED_PROTOCOL_VERSIONS), "requested": version}
-        raise Refused(400, PeerError(UNSUPPORTED_PROTOCOL_VERSION, "Unsupported protocol version", data))
+        error = PeerError(UNSUPPORTED_PROTOCOL_VERSION, "Unsupported protocol version", data)
+        raise Refused(400, error, request_id=request_id)
 
 
 async def _read_body(headers: Headers, receive: Receive, limit: int) -> bytes:

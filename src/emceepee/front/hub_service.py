@@ -86,7 +86,8 @@ class HubService:
 
     async def go_on(self, visit: Visit, task_id: str) -> Outcome:
         caller = visit.caller()
-        timeout_ms = _arguments(visit).get("timeout_ms")
+        arguments = _arguments(visit)
+        timeout_ms = arguments.get("timeout_ms") if isinstance(arguments, dict) else None
         if not isinstance(timeout_ms, int):
             timeout_ms = visit.session.settings.default_timeout_ms
         with visit.session.in_use():
@@ -121,14 +122,13 @@ class HubService:
         if not isinstance(name, str):
             raise PeerError(INVALID_PARAMS, "tools/call needs the name of a tool")
         arguments = _arguments(visit)
-        if visit.client.is_modern:
+        if visit.client.is_modern and isinstance(arguments, dict):
             arguments.pop("workspace", None)
         if visit.asked_for_task is not None:
             if name != "execute_tool":
                 raise PeerError(METHOD_NOT_FOUND, f"{name} cannot be called as a task; execute_tool can")
-            ttl = visit.asked_for_task.get("ttl")
-            if isinstance(ttl, int) and ttl > 0:
-                arguments.setdefault("task_ttl_ms", ttl)
+            if visit.wished_ttl_ms is not None and isinstance(arguments, dict):
+                arguments.setdefault("task_ttl_ms", visit.wished_ttl_ms)
         caller = visit.caller()
         with visit.session.in_use():
             reply = await self._tools.run(caller, name, arguments)
@@ -148,7 +148,8 @@ def _told(visit: Visit, caller: Caller, reply: Reply) -> Outcome:
     return complete(reply, caller)
 
 
-def _arguments(visit: Visit) -> JsonObject:
+def _arguments(visit: Visit) -> object:
+    """A copy of them; whatever else stands in their place is for the tool to refuse."""
     arguments = visit.params.get("arguments") or {}
     return dict(arguments) if isinstance(arguments, Mapping) else arguments
 

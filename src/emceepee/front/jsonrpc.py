@@ -11,7 +11,7 @@ from mcp_types import INVALID_REQUEST, PARSE_ERROR
 
 from emceepee.errors import PeerError
 
-__all__ = ["Message", "Notification", "Request", "Response", "error_message", "parse", "result_message"]
+__all__ = ["Message", "Notification", "Request", "RequestId", "Response", "error_message", "parse", "result_message"]
 
 JsonObject: TypeAlias = dict[str, Any]
 RequestId: TypeAlias = str | int

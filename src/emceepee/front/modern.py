@@ -24,7 +24,8 @@ from emceepee.errors import EmceepeeError, PeerError, TaskNotFound
 from emceepee.front.client import TASKS_EXTENSION, ClientFacts
 from emceepee.front.jsonrpc import Request, error_message, result_message
 from emceepee.front.outcomes import AskedBack, BecameTask, Outcome
-from emceepee.front.request_state import Continuation, NotOurState, RequestStates
+from emceepee.front.request_state import Continuation, NotOurState, Opened, RequestStates, digest_of
+from emceepee.front.resources import RESOURCE_NOT_FOUND
 from emceepee.front.served import ServedRequest
 from emceepee.front.subscriptions import Subscription
 from emceepee.front.task_forms import extension_task, input_requests
@@ -81,7 +82,8 @@ class ModernRequests:
                 result = await self._answer(service, visit)
             return result_message(request.id, result)
         except PeerError as error:
-            return error_message(request.id, error)
+            code = INVALID_PARAMS if error.code == RESOURCE_NOT_FOUND else error.code
+            return error_message(request.id, PeerError(code, error.message, error.data))
         except EmceepeeError as error:
             return error_message(request.id, PeerError(INTERNAL_ERROR, str(error)))
         except Exception:
@@ -113,19 +115,26 @@ class ModernRequests:
         state = visit.params.get("requestState")
         if not self._states.is_ours(state):
             return await service.answer(visit)
-        continuation = self._redeem(visit, str(state))
-        session = self._hub.sessions.get(continuation.session_id)
+        opened = self._open(service, visit, str(state))
+        task_id = opened.continuation.task_id
+        session = self._hub.sessions.get(opened.continuation.session_id)
         if session is None or session.is_closing:
             raise PeerError(INVALID_PARAMS, "The call that asked is gone: call again")
+        answers = _checked_answers(session, task_id, visit.params.get("inputResponses", {}))
+        # Not before: an answer that cannot be taken must not cost the client its call.
+        self._states.spend(opened)
         visit.session = session
-        await _give_answers(session, continuation.task_id, visit.params.get("inputResponses"))
-        return await service.go_on(visit, continuation.task_id)
+        await _give_answers(session, answers)
+        return await service.go_on(visit, task_id)
 
-    def _redeem(self, visit: Visit, state: str) -> Continuation:
+    def _open(self, service: Service, visit: Visit, state: str) -> Opened:
         try:
-            return self._states.redeem(visit.session.origin.principal, state)
+            opened = self._states.open(visit.session.origin.principal, state)
+            if opened.continuation.request != digest_of(service.endpoint, visit.method, visit.params):
+                raise NotOurState("belongs to another request")
         except NotOurState as error:
             raise PeerError(INVALID_PARAMS, f"{error}: call again, or look for the task with list_tasks") from None
+        return opened
 
     async def _in_this_era(self, service: Service, visit: Visit, outcome: Outcome) -> JsonObject:
         session = visit.session
@@ -134,7 +143,8 @@ class ModernRequests:
             return {"resultType": "task", **extension_task(session, task, visit.client, is_new=True)}
         if isinstance(outcome, AskedBack):
             questions = session.state.questions.pending(task_id=outcome.task_id)
-            state = self._states.issue(session.origin.principal, Continuation(session.id, outcome.task_id))
+            request = digest_of(service.endpoint, visit.method, visit.params)
+            state = self._states.issue(session.origin.principal, Continuation(session.id, outcome.task_id, request))
             asked = input_requests(questions)
             return {"resultType": "input_required", "inputRequests": asked, "requestState": state}
         if visit.method in CACHEABLE_METHODS:
@@ -158,7 +168,8 @@ class ModernRequests:
                 session.calls.hurry(task.task_id)
                 return {"resultType": "complete", **extension_task(session, task, visit.client)}
             case "tasks/update":
-                await _give_answers(session, task.task_id, visit.params.get("inputResponses"))
+                answers = _checked_answers(session, task.task_id, visit.params.get("inputResponses"))
+                await _give_answers(session, answers)
             case _:
                 if (call := session.calls.of_task(task.task_id)) is not None:
                     await session.calls.cancel_task(call)
@@ -180,8 +191,8 @@ class ModernRequests:
         raise PeerError(INVALID_PARAMS, f"Task not found: {task_id}")
 
 
-async def _give_answers(session: Session, task_id: str, responses: object) -> None:
-    """Answer the task's open questions; what answers nothing that is open is ignored, as it may come twice."""
+def _checked_answers(session: Session, task_id: str, responses: object) -> Mapping[str, Mapping[str, Any]]:
+    """Answers to the task's open questions; what answers nothing that is open is ignored, as it may come twice."""
     if not isinstance(responses, Mapping):
         raise PeerError(INVALID_PARAMS, "inputResponses has to be an object, with an answer for each key")
     pending = {question.request_id: question for question in session.state.questions.pending(task_id=task_id)}
@@ -190,6 +201,10 @@ async def _give_answers(session: Session, task_id: str, responses: object) -> No
         is_elicitation = pending[key].kind == "elicitation"
         if not isinstance(answer, Mapping) or (is_elicitation and answer.get("action") not in _ACTIONS):
             raise PeerError(INVALID_PARAMS, f"The answer to {key} is not what {pending[key].kind} is answered with")
+    return answers
+
+
+async def _give_answers(session: Session, answers: Mapping[str, Mapping[str, Any]]) -> None:
     for key, answer in answers.items():
         await session.questions.answer(key, answer)
 

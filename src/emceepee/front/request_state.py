@@ -6,16 +6,18 @@ time, and used once: whoever brings it back goes on with the call, and cannot st
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from mcp.server.request_state import AESGCMRequestStateCodec, InvalidRequestState
 
 from emceepee.clock import Clock
 from emceepee.errors import EmceepeeError
 
-__all__ = ["Continuation", "NotOurState", "RequestStates"]
+__all__ = ["Continuation", "NotOurState", "Opened", "RequestStates", "digest_of"]
 
 PREFIX = "emceepee:"
 """Tells our states from those of servers, which pass through us as they are."""
@@ -33,6 +35,17 @@ class NotOurState(EmceepeeError):
 class Continuation:
     session_id: str
     task_id: str
+    request: str = ""
+    """A digest of the request that asked: no other one is continued with its state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A state that may be taken, and has not been taken yet."""
+
+    continuation: Continuation
+    nonce: str
+    expires_at: float
 
 
 class RequestStates:
@@ -52,13 +65,15 @@ class RequestStates:
             "p": principal,
             "s": continuation.session_id,
             "t": continuation.task_id,
+            "r": continuation.request,
             "e": self._clock.now() + self._lifetime,
             "n": self._new_id(),
         }
         return PREFIX + self._codec.seal(json.dumps(claims).encode())
 
-    def redeem(self, principal: str, state: str) -> Continuation:
-        """
+    def open(self, principal: str, state: str) -> Opened:
+        """What a state says; `spend` it when it is clear that it is taken.
+
         Raises:
             NotOurState: it was changed, is somebody else's, too old, or used already.
         """
@@ -75,5 +90,15 @@ class RequestStates:
         self._spent = {nonce: expiry for nonce, expiry in self._spent.items() if expiry >= now}
         if claims["n"] in self._spent:
             raise NotOurState("was used already")
-        self._spent[claims["n"]] = claims["e"]
-        return Continuation(claims["s"], claims["t"])
+        return Opened(Continuation(claims["s"], claims["t"], claims.get("r", "")), claims["n"], claims["e"])
+
+    def spend(self, opened: Opened) -> None:
+        """From now on it was used already."""
+        self._spent[opened.nonce] = opened.expires_at
+
+
+def digest_of(endpoint: str, method: str, params: Mapping[str, Any]) -> str:
+    """What has to stay the same from a request to its retries: all but what a retry adds, and the envelope."""
+    kept = {key: value for key, value in params.items() if key not in ("inputResponses", "requestState", "_meta")}
+    text = json.dumps([endpoint, method, kept], sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -13,12 +13,12 @@ from emceepee.errors import PeerError
 from emceepee.hub import Hub, Session
 from emceepee.observe import diagrams, snapshot_of, snapshot_of_session
 
-__all__ = ["OwnResources"]
+__all__ = ["RESOURCE_NOT_FOUND", "OwnResources"]
 
 JsonObject: TypeAlias = dict[str, Any]
 
 RESOURCE_NOT_FOUND = -32002
-"""What the handshake versions use for it."""
+"""What the handshake versions use for it; the modern one has it among the invalid parameters."""
 
 
 @dataclass(frozen=True, slots=True)

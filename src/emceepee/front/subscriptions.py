@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any, TypeAlias
 
 from mcp_types import INVALID_PARAMS
@@ -41,7 +41,8 @@ class Subscription:
         self._meta = {SUBSCRIPTION_ID_META_KEY: visit.request.id}
         self._flags = {flag for flag in _FLAG_OF_METHOD.values() if wanted.get(flag)}
         self._uris = _strings(wanted.get("resourceSubscriptions"))
-        self._task_ids = _strings(wanted.get("taskIds")) if visit.client.knows_tasks else []
+        self._tasks = self._known_tasks(wanted.get("taskIds")) if visit.client.knows_tasks else {}
+        """The tasks to tell of, each with its home."""
         self._told: dict[str, JsonObject] = {}
         self._is_acknowledged = False
         self._early: list[tuple[str, JsonObject]] = []
@@ -54,24 +55,22 @@ class Subscription:
             # Before the acknowledgement: what happens after it must not be missed.
             stack.callback(session.listen(self._on_notification))
             await self._service.listen(session, self._uris)
+            stack.callback(self._service.stop_listening, session, self._uris)
             self._send("notifications/subscriptions/acknowledged", {"notifications": self._honoured()})
             self._is_acknowledged = True
-            for task_id in self._task_ids:
-                self._watch_task(task_id, stack)
+            for task_id, home in self._tasks.items():
+                self._watch_task(task_id, home, stack)
             for method, params in self._early:
                 self._send(method, params)
-            try:
-                await session.closed.wait()
-            finally:
-                self._service.stop_listening(session, self._uris)
+            await session.closed.wait()
         return {"resultType": "complete", "_meta": self._meta}
 
     def _honoured(self) -> JsonObject:
         honoured: JsonObject = dict.fromkeys(sorted(self._flags), True)
         if self._uris:
             honoured["resourceSubscriptions"] = self._uris
-        if self._task_ids:
-            honoured["taskIds"] = self._task_ids
+        if self._tasks:
+            honoured["taskIds"] = list(self._tasks)
         return honoured
 
     def _on_notification(self, server: str, method: str, params: Mapping[str, Any]) -> None:
@@ -86,9 +85,15 @@ class Subscription:
         elif is_wanted:
             self._early.append((method, passed))
 
-    def _watch_task(self, task_id: str, stack: ExitStack) -> None:
-        session, _ = self._find_task(self._visit.session.origin.principal, task_id)
+    def _known_tasks(self, task_ids: object) -> dict[str, Session]:
+        """Those that there are; of others there is nothing to be told."""
+        found: dict[str, Session] = {}
+        for task_id in _strings(task_ids):
+            with suppress(PeerError):
+                found[task_id], _ = self._find_task(self._visit.session.origin.principal, task_id)
+        return found
 
+    def _watch_task(self, task_id: str, session: Session, stack: ExitStack) -> None:
         def on_change(changed: str) -> None:
             if changed == task_id:
                 shown = extension_task(session, session.state.tasks.get(task_id), self._visit.client)

@@ -20,6 +20,8 @@ JsonObject: TypeAlias = dict[str, Any]
 
 DEFAULT_POLL_MS = 1000
 
+WAITS_FOR_OTHERS = "waits for an answer that this client cannot be asked for: see get_elicitations"
+
 
 def extension_task(session: Session, task: Task, client: ClientFacts, *, is_new: bool = False) -> JsonObject:
     """The body of a `CreateTaskResult` (`is_new`), of what `tasks/get` answers, and of `notifications/tasks`.
@@ -30,6 +32,8 @@ def extension_task(session: Session, task: Task, client: ClientFacts, *, is_new:
     questions = [question for question in pending if client.can_be_asked(question.kind, question.params)]
     status = _status(task, questions)
     shown = _common(task, status)
+    if pending and not questions:
+        shown["statusMessage"] = WAITS_FOR_OTHERS
     shown["ttlMs"] = task.ttl_ms
     shown["pollIntervalMs"] = task.poll_interval_ms or DEFAULT_POLL_MS
     if is_new:

@@ -7,13 +7,15 @@ link that comes back, a task where the client knows tasks, and a place for quest
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeAlias
+from weakref import WeakKeyDictionary
 
 import anyio
 from mcp.shared.inbound import validate_mcp_param_headers
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 from mcp_types.methods import INPUT_REQUIRED_METHODS
+from structlog import get_logger
 
 from emceepee.client import OnBehalfOf, ServerConnection
 from emceepee.core.tasks import Task
@@ -31,6 +33,7 @@ from emceepee.tools import turned_call
 __all__ = ["ServerService"]
 
 JsonObject: TypeAlias = dict[str, Any]
+log = get_logger(__name__)
 
 
 class ServerService:
@@ -39,7 +42,7 @@ class ServerService:
     def __init__(self, name: str) -> None:
         self.name = name
         self.endpoint = f"server/{name}"
-        self._subscribers: Counter[tuple[str, str]] = Counter()
+        self._subscribers: WeakKeyDictionary[Session, Counter[str]] = WeakKeyDictionary()
 
     async def introduce(self, session: Session, client: ClientFacts) -> JsonObject:
         server = await self.server(session)
@@ -87,7 +90,7 @@ class ServerService:
     def on_client_notification(self, session: Session, method: str, params: Mapping[str, Any]) -> None:
         """Passed on, but for what only concerns the client's connection to us."""
         if method not in ("notifications/initialized", "notifications/progress"):
-            session.spawn(self._notify, session, method, params)
+            session.spawn(_contained, self._notify, session, method, params)
 
     def passed_on(self, server: str, method: str, params: Mapping[str, Any]) -> JsonObject | None:
         if server != self.name:
@@ -98,20 +101,25 @@ class ServerService:
 
     async def listen(self, session: Session, uris: Sequence[str]) -> None:
         server = await self.server(session)
+        listened: list[str] = []
         try:
             for uri in uris:
                 await self._subscribe(session, server, uri)
+                listened.append(uri)
             await server.listening()
-        except WireError as error:
-            raise as_peer_error(error) from None
+        except BaseException as error:
+            self.stop_listening(session, listened)
+            if isinstance(error, WireError):
+                raise as_peer_error(error) from None
+            raise
 
     def stop_listening(self, session: Session, uris: Sequence[str]) -> None:
         for uri in uris:
             if not session.is_closing:
-                session.spawn(self._unsubscribe, session, uri)
+                session.spawn(_contained, self._unsubscribe, session, uri)
 
     def is_subscribed(self, session: Session, uri: str) -> bool:
-        return (session.id, uri) in self._subscribers
+        return uri in self._subscribers.get(session, ())
 
     # Servers
 
@@ -132,16 +140,18 @@ class ServerService:
             raise PeerError(INTERNAL_ERROR, str(error)) from None
 
     async def _subscribe(self, session: Session, server: ServerConnection, uri: str) -> None:
-        """Several listeners of one workspace share a subscription at the server."""
-        self._subscribers[session.id, uri] += 1
-        self.link(session).subscriptions[uri] = None
+        """Several listeners of one workspace share a subscription; a client that repeats itself still has only one."""
         await server.subscribe(uri)
+        count = self._subscribers.setdefault(session, Counter())
+        count[uri] = 1 if session.origin.workspace is None else count[uri] + 1
+        self.link(session).subscriptions[uri] = None
 
     async def _unsubscribe(self, session: Session, uri: str) -> None:
-        self._subscribers[session.id, uri] -= 1
-        if self._subscribers[session.id, uri] > 0:
+        count = self._subscribers.setdefault(session, Counter())
+        count[uri] -= 1
+        if count[uri] > 0:
             return
-        del self._subscribers[session.id, uri]
+        del count[uri]
         link = self.link(session)
         link.subscriptions.pop(uri, None)
         if link.server is not None:
@@ -224,6 +234,14 @@ class ServerService:
             raise
 
 
+async def _contained(run: Callable[..., Awaitable[None]], *args: object) -> None:
+    """Something that nobody waits for: its failure is no reason to end the session."""
+    try:
+        await run(*args)
+    except EmceepeeError as error:
+        log.info("not_passed_on", error=str(error))
+
+
 def as_peer_error(error: EmceepeeError) -> PeerError:
     """A server's own error as it is; ours in its place where there was none."""
     return error if isinstance(error, PeerError) else PeerError(INTERNAL_ERROR, str(error))
@@ -253,8 +271,8 @@ def _result_of_task(task: Task) -> JsonObject:
 
 def _ttl(visit: Visit, *, takes_tasks: bool) -> int | None:
     """What the client wishes; one that knows no tasks has no say in it, and must not lose its call to our default."""
-    if visit.asked_for_task is not None and isinstance(ttl := visit.asked_for_task.get("ttl"), int):
-        return ttl
+    if visit.wished_ttl_ms is not None:
+        return visit.wished_ttl_ms
     return None if takes_tasks else visit.session.settings.limits.tasks.max_ttl_ms
 
 

@@ -44,6 +44,12 @@ class Visit:
     def params(self) -> Mapping[str, Any]:
         return self.request.params
 
+    @property
+    def wished_ttl_ms(self) -> int | None:
+        """How long the task that was asked for is to live, if the client has a wish that makes sense."""
+        ttl = None if self.asked_for_task is None else self.asked_for_task.get("ttl")
+        return ttl if isinstance(ttl, int) and not isinstance(ttl, bool) and ttl > 0 else None
+
     def caller(self) -> Caller:
         """Who the tools run for; what they did is undone, or kept, when it is clear whether the client heard of it."""
         caller = Caller(
