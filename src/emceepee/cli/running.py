@@ -95,6 +95,7 @@ async def _serve(sources: Sources, configuration: Configuration, listener: socke
                 partial(serve_http, hub, configuration.settings.http, listener, stop, metrics=metrics, gate=gate)
             )
             host, port = listener.getsockname()[:2]
+            host = f"[{host}]" if ":" in host else host
             print(f"emceepee is serving on http://{host}:{port}/mcp", file=sys.stderr, flush=True)
             async with watching(hub, sources.read, configuration):
                 await stop.wait()

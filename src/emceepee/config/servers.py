@@ -27,9 +27,9 @@ class OAuthConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
 
-    client_id: str | None = Field(default=None, validation_alias=AliasChoices("client_id", "clientId"))
+    client_id: str | None = Field(default=None, validation_alias=AliasChoices("client_id", "clientId", "CLIENT_ID"))
     client_secret: str | None = Field(
-        default=None, repr=False, validation_alias=AliasChoices("client_secret", "clientSecret")
+        default=None, repr=False, validation_alias=AliasChoices("client_secret", "clientSecret", "CLIENT_SECRET")
     )
     scopes: tuple[str, ...] = ()
     grant: Literal["authorization_code", "client_credentials"] = "authorization_code"
@@ -85,6 +85,14 @@ class ServerConfig(BaseModel):
     @classmethod
     def _known_word(cls, word: object) -> object:
         return _TRANSPORT_WORDS.get(word.lower(), word.lower()) if isinstance(word, str) else word
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_others_write_it(cls, entry: Any) -> Any:
+        """Some clients have under `auth` what is `oauth` here."""
+        if isinstance(entry, dict) and isinstance(entry.get("auth"), dict):
+            return {**entry, "auth": "oauth", "oauth": entry["auth"]}
+        return entry
 
     @model_validator(mode="after")
     def _one_way_to_reach_it(self) -> ServerConfig:
