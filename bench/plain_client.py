@@ -79,8 +79,17 @@ class PlainClient:
     async def _receive(self) -> tuple[int, dict[str, str], bytes]:
         status_line, *header_lines = (await self._reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")[:-2]
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in header_lines)}
-        if "content-length" not in headers:
-            # Only an answer that took longer than the hub's silence limit comes as a stream, and no call here does.
-            raise RuntimeError(f"not a plain response: {status_line} {headers}")
-        body = await self._reader.readexactly(int(headers["content-length"]))
+        if "content-length" in headers:
+            body = await self._reader.readexactly(int(headers["content-length"]))
+        else:
+            # An answer that took longer than the hub's silence limit comes at the end of a stream.
+            events = (await self._chunks()).decode().splitlines()
+            body = [line.removeprefix("data:") for line in events if line.startswith("data:")][-1].encode()
         return int(status_line.split()[1]), headers, body
+
+    async def _chunks(self) -> bytes:
+        found = b""
+        while size := int(await self._reader.readuntil(b"\r\n"), 16):
+            found += (await self._reader.readexactly(size + 2))[:-2]
+        await self._reader.readexactly(2)
+        return found

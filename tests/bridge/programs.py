@@ -13,10 +13,11 @@ from typing import Any, Protocol, TypeAlias
 import anyio
 import anyio.abc
 import mcp_types as types
-from mcp import Client, StdioServerParameters
+from mcp import Client, MCPError, StdioServerParameters
+from mcp.client.session import ClientRequestContext
 
 from emceepee.client import ClientOptions, Http, Question, ServerConnection, Stdio, TaskCreated, connect
-from tests.peers.drive import LineClient
+from tests.peers.drive import LineClient, PeerError
 from tests.tasks.cases import answer_to
 
 __all__ = ["ClientProgram", "LibraryProgram", "LineProgram", "News", "Reply", "SdkProgram"]
@@ -76,13 +77,15 @@ class SdkProgram:
     async def open(self, connection: str, target: Sequence[str], *, asks: bool) -> None:
         asked = self._asked[connection] = []
 
-        async def elicited(_context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
+        async def elicited(context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
             asked.append(params.message)
             if isinstance(params, types.ElicitRequestURLParams):
                 return types.ElicitResult(action="accept")
             return types.ElicitResult(action="accept", content={"name": params.message.rstrip("?")})
 
-        async def sampled(_context: Any, params: types.CreateMessageRequestParams) -> types.CreateMessageResult:
+        async def sampled(
+            context: ClientRequestContext, params: types.CreateMessageRequestParams
+        ) -> types.CreateMessageResult:
             asked.append(_words(params.model_dump(mode="json", by_alias=True)))
             content = types.TextContent(type="text", text="word")
             return types.CreateMessageResult(role="assistant", content=content, model="m")
@@ -100,14 +103,17 @@ class SdkProgram:
     async def call(
         self, connection: str, tool: str, arguments: Mapping[str, Any], *, as_task: bool, on_news: News | None
     ) -> Reply:
-        async def on_progress(progress: float, _total: float | None, message: str | None) -> None:
+        async def on_progress(progress: float, total: float | None, message: str | None) -> None:
             if on_news is not None:
                 on_news({"progress": progress, "message": message})
 
         client = self._clients[connection]
-        result = await client.call_tool(
-            tool, dict(arguments), progress_callback=None if on_news is None else on_progress
-        )
+        try:
+            result = await client.call_tool(
+                tool, dict(arguments), progress_callback=None if on_news is None else on_progress
+            )
+        except MCPError as error:
+            raise PeerError(error.code, error.message, error.data) from None
         return Reply(result.model_dump(mode="json", by_alias=True, exclude_none=True), self._asked[connection])
 
 

@@ -10,7 +10,7 @@ import json
 import sys
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from itertools import product
 from pathlib import Path
 from typing import TypeAlias
@@ -36,25 +36,31 @@ __all__ = ["CELLS", "Outcome", "tried"]
 Outcome: TypeAlias = str | BaseException
 """How a call got its result, or why it did not."""
 
-CALL_TIMEOUT_MS = 2_000
+CALL_TIMEOUT_MS = 4_000
 """What a client with the tasks extension waits before its call is a task; the plain calls have to be done by then."""
 
-KEEPALIVE_S = 2.5
+KEEPALIVE_S = 5.0
 """The silence after which a waiting client hears that we are still there: longer than the call timeout."""
 
-LIMIT_S = 30.0
+LIMIT_S = 60.0
 """For one call; only a hang meets this."""
+
+CALLS_AT_ONCE = 12
+"""Beside those that take long: more would only make each of them slower."""
 
 OPENED_AT_ONCE = 3
 """Connections behind which programs start: more would only make each of them slower."""
+
+PIPED: tuple[ProgramName, ...] = ("python", "sdk", "fastmcp")
+"""The programs that start a hub of their own."""
 
 STDIO = [sys.executable, "-m", "emceepee.cli", "stdio", "--config"]
 
 
 def _is_tried(cell: Cell) -> bool:
     # Through a pipe there is one hub for each client, and its servers over stdio would be as many programs again.
-    return cell.role.tries(cell.case) and (
-        cell.endpoint != "emceepee stdio" or (cell.transport == "HTTP" and cell.role.program != "library")
+    return cell.role.tries(cell.case, cell.transport) and (
+        cell.endpoint != "emceepee stdio" or (cell.transport == "HTTP" and cell.role.program in PIPED)
     )
 
 
@@ -151,8 +157,7 @@ class _Opening:
         if cell.endpoint == "emceepee stdio":
             return [*STDIO, str(self._config)]
         path = f"/server/{cell.server}" if cell.is_transparent else ""
-        query = "" if cell.role.workspace is None else f"?workspace={cell.role.workspace}"
-        return [f"{self._url}{path}{query}"]
+        return [f"{self._url}{path}"]
 
 
 async def _all_connected(session: Session) -> None:
@@ -167,6 +172,7 @@ async def _all_connected(session: Session) -> None:
 class _Run:
     def __init__(self, programs: Mapping[ProgramName, ClientProgram]) -> None:
         self._programs = programs
+        self._limiter = anyio.CapacityLimiter(CALLS_AT_ONCE)
         self._outcomes: dict[Cell, Outcome] = {}
 
     async def of(self, cells: Sequence[Cell]) -> Mapping[Cell, Outcome]:
@@ -182,8 +188,13 @@ class _Run:
     async def _one_by_one(self, lane: Sequence[tuple[int, Cell]]) -> None:
         for number, cell in lane:
             attempt = Attempt(cell, self._programs[cell.role.program], f"word{number}")
-            try:
-                with anyio.fail_after(LIMIT_S):
-                    self._outcomes[cell] = await attempt.run()
-            except Exception as error:
-                self._outcomes[cell] = error
+            async with nullcontext() if cell.case.takes_long else self._limiter:
+                self._outcomes[cell] = await _outcome(attempt)
+
+
+async def _outcome(attempt: Attempt) -> Outcome:
+    try:
+        with anyio.fail_after(LIMIT_S):
+            return await attempt.run()
+    except Exception as error:
+        return error

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from emceepee.config import ServerConfig, load_servers, problems_of
+from emceepee.config import OAuthConfig, ServerConfig, load_servers, problems_of
 from emceepee.config.file import read_file
 from emceepee.errors import SettingsError, exit_code
 from tests.core.clockwork import EXAMPLES
@@ -355,3 +355,46 @@ def test_any_entry_is_either_a_server_or_refused_with_its_key(
         assert (refused, names) == (None, [])
     else:
         assert (refused, names) in [(None, ["demo"]), (f"{path}: mcpServers.demo", [])]
+
+
+# Authorisation
+
+
+def test_a_server_with_credentials_of_its_own_needs_no_others() -> None:
+    url = "https://server.example/mcp"
+    assert ServerConfig(name="a", url=url).may_use_oauth
+    assert not ServerConfig(name="a", url=url, headers={"authorization": "Bearer x"}).may_use_oauth
+    assert not ServerConfig(name="a", url="https://user:x@server.example/mcp").may_use_oauth
+    assert not ServerConfig(name="a", url=url, auth="none").may_use_oauth
+    assert ServerConfig(name="a", url=url, auth="oauth", headers={"Authorization": "x"}).may_use_oauth
+    assert not ServerConfig(name="a", command="a", auth="oauth").may_use_oauth
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"oauth": {"client_id": "c", "client_secret": "hunter2", "scopes": ["s"], "callback_port": 7777}},
+        {"oauth": {"clientId": "c", "clientSecret": "hunter2", "scopes": ["s"], "callbackPort": 7777, "more": 1}},
+        {"auth": {"CLIENT_ID": "c", "CLIENT_SECRET": "hunter2", "scopes": ["s"], "callback_port": 7777}},
+    ],
+)
+def test_what_is_arranged_with_an_issuer_is_read_as_clients_write_it(entry: dict[str, object]) -> None:
+    config = ServerConfig.model_validate({"name": "a", "url": "https://server.example/mcp", **entry})
+    assert config.oauth == OAuthConfig(client_id="c", client_secret="hunter2", scopes=("s",), callback_port=7777)
+    assert "hunter2" not in f"{config!r} {config.public()}"
+    assert ServerConfig.model_validate(config.model_dump(mode="json")) == config
+
+
+@pytest.mark.parametrize(
+    "oauth",
+    [
+        {"grant": "client_credentials", "client_id": "c", "client_secret": "s"},
+        {"grant": "client_credentials", "issuer": "https://issuer.example"},
+        {"grant": "password"},
+        {"callback_port": 0},
+        "yes",
+    ],
+)
+def test_an_arrangement_that_lacks_something_is_refused(oauth: object) -> None:
+    with pytest.raises(ValidationError):
+        ServerConfig.model_validate({"name": "a", "url": "https://server.example/mcp", "oauth": oauth})

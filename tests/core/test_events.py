@@ -392,6 +392,20 @@ def test_what_a_flood_dropped_is_taken_out_of_the_journal() -> None:
     assert journal.ids == [event.id for event in log.read_new().events]
 
 
+def test_what_reached_nobody_is_new_again_after_a_flood_as_well() -> None:
+    log, _ = small_log(20)
+    ended = end_tasks(log, 3)
+    flood(log, 100)
+    delivery = log.read_new()
+    log.take_back(delivery)
+    assert (log.undelivered, log.has_news) == (len(delivery.events), True)
+    (more,) = tell(log, "more")
+    again = log.read_new()
+    assert [event for event in again.events if event.server == "demo"] == [*ended, more]
+    assert again.events[-1] is more
+    assert len(again.events) + again.lost == 3 + 100 + 1
+
+
 SOURCES: dict[str, tuple[EventType, str]] = {
     "demo": ("notification", "demo"),
     "other": ("notification", "other"),

@@ -86,6 +86,15 @@ async def test_a_server_of_ones_own_hides_everybodys_of_that_name_until_it_is_re
         assert await url_of(also_alice, "x") == "http://everybodys.invalid/mcp"
 
 
+async def test_the_tokens_of_whoever_runs_the_hub_are_not_for_servers_that_others_add(clock: FakeClock) -> None:
+    async with running_hub({}, clock=clock) as running:
+        for who in (ALICE, LOCAL):
+            client = await running.client(who)
+            await client.call("add_server", name="x", url="https://server.invalid/mcp", timeout_ms=0)
+        assert not running.hub.registry.of(ALICE).get("x").may_use_oauth
+        assert running.hub.registry.of(LOCAL).get("x").may_use_oauth
+
+
 async def test_everybodys_server_is_removed_by_the_local_user_only(clock: FakeClock) -> None:
     async with running_hub({"x": ScriptedServer({"echo": echo})}, clock=clock) as running:
         alice, local = await running.client(ALICE), await running.client()

@@ -32,7 +32,7 @@ def required(*elicitations: object) -> PeerError:
 
 
 class UrlServer(ScriptedServer):
-    """Its tool wants URLs opened, in turn: each call takes one refusal off the list, and the one after the last works."""
+    """Its tool refuses one call after the other as the list says, and does its work then."""
 
     def __init__(self, *refusals: PeerError) -> None:
         self.refusals = list(refusals)

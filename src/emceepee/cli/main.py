@@ -12,6 +12,7 @@ from structlog import get_logger
 from emceepee import __version__
 from emceepee.cli import running
 from emceepee.cli.flags import add_flags, given_flags
+from emceepee.cli.login import login, logout
 from emceepee.cli.watching import warn_of_ignored
 from emceepee.config import Configuration, Settings, Sources
 from emceepee.config.settings import SERVE_ONLY, SETTING_NAMES, merged
@@ -51,6 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
     _add_serve(commands)
     _add_stdio(commands)
+    _add_login(commands)
     _add_demo_server(commands)
     return parser
 
@@ -96,6 +98,18 @@ def _add_hub_command(
     return command
 
 
+def _add_login(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    login = _add_hub_command(commands, "login", "authorise the hub to use a server that wants OAuth")
+    login.add_argument("server", metavar="NAME", help="the name of a server of the configuration, or a URL")
+    login.add_argument("--port", metavar="N", type=int, help="the loopback port that the browser comes back to")
+    login.add_argument("--no-browser", action="store_true", help="only print the page that has to be opened")
+    logout = _add_hub_command(commands, "logout", "forget the authorisation to use a server")
+    logout.add_argument("server", metavar="NAME", help="the name of a server of the configuration, or a URL")
+    for command, run in ((login, _login), (logout, _logout)):
+        add_flags(command, ("data", *_LOGGING))
+        command.set_defaults(run=run)
+
+
 def _add_demo_server(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     demo = commands.add_parser(
         "demo-server", help="run the demo MCP server, on stdio or with --port over HTTP", allow_abbrev=False
@@ -116,6 +130,22 @@ def _stdio(options: argparse.Namespace) -> int:
     sources = Sources.of(options.config, os.environ, given_flags(options), look_here=False)
     endpoint = "all" if options.all else "" if options.server is None else f"server/{options.server}"
     return running.stdio(sources, _configured(sources), endpoint=endpoint, workspace=options.workspace)
+
+
+def _login(options: argparse.Namespace) -> int:
+    found = _configured(Sources.of(options.config, os.environ, _flags_of_login(options)))
+    directory = running.token_directory(found)
+    return login(found, directory, options.server, port=options.port, opens_browser=not options.no_browser)
+
+
+def _logout(options: argparse.Namespace) -> int:
+    found = _configured(Sources.of(options.config, os.environ, _flags_of_login(options)))
+    return logout(found, running.token_directory(found), options.server)
+
+
+def _flags_of_login(options: argparse.Namespace) -> dict[str, str | bool]:
+    # Its --port is another one.
+    return {name: value for name, value in given_flags(options).items() if name != "port"}
 
 
 def _demo_server(options: argparse.Namespace) -> int:

@@ -22,11 +22,11 @@ from emceepee.front.gate import Gate
 from emceepee.front.gates import gate_for
 from emceepee.front.serving import bind, serve_http
 from emceepee.front.stdio import StdioFront, claimed_stdio
-from emceepee.hub import Hub, Telemetry
+from emceepee.hub import Authorizations, Hub, Telemetry
 from emceepee.observe import Metrics
 from emceepee.store import MemoryStore, SqliteStore, Store
 
-__all__ = ["serve", "stdio"]
+__all__ = ["serve", "stdio", "token_directory"]
 
 MEMORY = ":memory:"
 """In place of a data directory: keep nothing."""
@@ -95,6 +95,7 @@ async def _serve(sources: Sources, configuration: Configuration, listener: socke
                 partial(serve_http, hub, configuration.settings.http, listener, stop, metrics=metrics, gate=gate)
             )
             host, port = listener.getsockname()[:2]
+            host = f"[{host}]" if ":" in host else host
             print(f"emceepee is serving on http://{host}:{port}/mcp", file=sys.stderr, flush=True)
             async with watching(hub, sources.read, configuration):
                 await stop.wait()
@@ -130,6 +131,12 @@ async def _stdio(sources: Sources, configuration: Configuration, endpoint: str, 
             tasks.cancel_scope.cancel()
 
 
+def token_directory(configuration: Configuration) -> Path:
+    """Where the tokens of `login` are: in the user's own directory for hubs that keep nothing, too."""
+    data = configuration.settings.data
+    return Path(user_data_dir("emceepee") if data in ("", MEMORY) else data).expanduser() / "oauth"
+
+
 def _store(data: str) -> Store:
     return MemoryStore() if data == MEMORY else SqliteStore(Path(data).expanduser())
 
@@ -151,6 +158,7 @@ def _hub(
 ) -> Hub:
     return Hub(
         _servers(configuration),
+        find_target=Authorizations(token_directory(configuration)).target_of,
         settings=configuration.settings.hub,
         store=store,
         telemetry=telemetry,

@@ -31,9 +31,12 @@ from emceepee.client.receiver import RELATED_TASK_META_KEY
 from emceepee.client.resumption import Resumption
 from emceepee.client.targets import Http, Sse, Stdio, Target
 from emceepee.client.tasks import RemoteTask
+from emceepee.wire.http_client import NotAuthorized
 from emceepee.wire.negotiation import EraChoice, ServerSession
+from emceepee.wire.oauth import Consent, OAuthOptions, Redirect, ServerAuth
 from emceepee.wire.peer import OnProgress
 from emceepee.wire.process import PLACE_VARIABLE, end_leftovers
+from emceepee.wire.token_file import TokenFile
 
 __all__ = [
     "PLACE_VARIABLE",
@@ -42,19 +45,24 @@ __all__ = [
     "ClientOptions",
     "ClientSink",
     "ConnectionEvent",
+    "Consent",
     "EraChoice",
     "Error",
     "EventFeed",
     "Http",
+    "NotAuthorized",
+    "OAuthOptions",
     "OnBehalfOf",
     "OnProgress",
     "Progress",
     "Question",
     "QuestionArrived",
     "QuestionSettled",
+    "Redirect",
     "RemoteTask",
     "Result",
     "Resumption",
+    "ServerAuth",
     "ServerConnection",
     "ServerSession",
     "Sse",
@@ -66,6 +74,7 @@ __all__ = [
     "TaskFailed",
     "TaskStatus",
     "TasksListed",
+    "TokenFile",
     "Update",
     "connect",
     "end_leftovers",

@@ -17,6 +17,7 @@ from emceepee.client.forwarding import Forwarder, OnBehalfOf
 from emceepee.client.inbound import Inbound
 from emceepee.client.interactive import InteractiveRequest
 from emceepee.client.listening import Listener
+from emceepee.client.paging import all_pages
 from emceepee.client.questions import CallRef, Question
 from emceepee.client.resumption import Resumption
 from emceepee.client.streaming import updates_of
@@ -31,9 +32,6 @@ from emceepee.wire.transport import TransportKind
 __all__ = ["ServerConnection"]
 
 JsonObject: TypeAlias = dict[str, Any]
-
-MAX_PAGES = 1000
-"""A server that hands out cursors forever is broken, and is told so."""
 
 CANCEL_TIMEOUT = 10.0
 """Seconds for a server to acknowledge that a task is cancelled."""
@@ -126,7 +124,7 @@ class ServerConnection:
 
     async def list_tools(self) -> list[JsonObject]:
         """Every tool, over all pages."""
-        tools = await self._all_pages("tools/list", "tools")
+        tools = await all_pages(self.request, "tools/list", "tools")
         self._tools = {tool["name"]: tool for tool in tools if isinstance(tool.get("name"), str)}
         return tools
 
@@ -253,10 +251,10 @@ class ServerConnection:
     # Resources and prompts
 
     async def list_resources(self) -> list[JsonObject]:
-        return await self._all_pages("resources/list", "resources")
+        return await all_pages(self.request, "resources/list", "resources")
 
     async def list_resource_templates(self) -> list[JsonObject]:
-        return await self._all_pages("resources/templates/list", "resourceTemplates")
+        return await all_pages(self.request, "resources/templates/list", "resourceTemplates")
 
     async def read_resource(
         self,
@@ -285,7 +283,7 @@ class ServerConnection:
             self._listener.remove_resource(uri)
 
     async def list_prompts(self) -> list[JsonObject]:
-        return await self._all_pages("prompts/list", "prompts")
+        return await all_pages(self.request, "prompts/list", "prompts")
 
     async def get_prompt(
         self,
@@ -356,6 +354,7 @@ class ServerConnection:
         *,
         client: OnBehalfOf | None = None,
         passes_urls: bool = False,
+        is_waited_for: Callable[[], bool] = lambda: True,
         task_ttl_ms: int | None = None,
         on_progress: OnProgress | None = None,
         on_task: Callable[[TaskCreated | TaskStatus], None] = lambda _update: None,
@@ -364,7 +363,8 @@ class ServerConnection:
     ) -> JsonObject:
         """Send a request of somebody else's, as it came; `task_ttl_ms` says that a task is welcome.
 
-        `passes_urls` says that whoever sent it sees to the URLs that have to be opened first.
+        `passes_urls` says that whoever sent it sees to the URLs that have to be opened first, and `is_waited_for`
+        whether somebody still waits who can be asked in the answer.
         """
         headers: dict[str, str] = {}
         if method == "tools/call":
@@ -379,6 +379,7 @@ class ServerConnection:
             self._with_log_level(params) or {},
             client=client,
             passes_urls=passes_urls,
+            is_waited_for=is_waited_for,
             origin=origin or CallRef(method, ""),
             headers=headers,
             on_progress=on_progress,
@@ -403,23 +404,6 @@ class ServerConnection:
     ) -> InteractiveRequest:
         params = self._with_log_level(params) or {}
         return InteractiveRequest(self._peer, self._inbound, method, params, origin, resumption=resumption)
-
-    async def _all_pages(self, method: str, key: str) -> list[JsonObject]:
-        items: list[JsonObject] = []
-        cursor: str | None = None
-        for _ in range(MAX_PAGES):
-            page = await self.request(method, {} if cursor is None else {"cursor": cursor})
-            found = page.get(key, [])
-            if not isinstance(found, list):
-                raise PeerError(-32603, f"{method} answered without a list of {key}")
-            items.extend(item for item in found if isinstance(item, dict))
-            following = page.get("nextCursor")
-            if not following:
-                return items
-            if following == cursor:
-                raise PeerError(-32603, f"{method} answered with the same cursor twice")
-            cursor = following
-        raise PeerError(-32603, f"{method} has more than {MAX_PAGES} pages")
 
     def _with_log_level(self, params: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
         if self._log_level is None:

@@ -40,19 +40,24 @@ class Forwarder:
         *,
         client: OnBehalfOf | None,
         passes_urls: bool,
+        is_waited_for: Callable[[], bool],
         origin: object,
         headers: Mapping[str, str],
         on_progress: OnProgress | None = None,
         on_task: Callable[[TaskCreated | TaskStatus], None] = lambda _update: None,
         resumption: Resumption | None = None,
     ) -> JsonObject:
-        """The server's answer; questions in it are for `client` where there is one, and else for us to see to.
+        """The server's answer; questions in it are for `client` where there is one that waits, and else for us.
 
         With `passes_urls`, an error that names URLs to be opened first is the answer, too.
         """
         era = self._era(client)
         outgoing = self._without_envelope(params)
-        passes_questions = client is not None and self._peer.era.name == "modern"
+        is_for_client = client is not None and self._peer.era.name == "modern"
+
+        def passes_questions() -> bool:
+            return is_for_client and is_waited_for()
+
         if method == "tools/call":
             return await self._runner.call(
                 outgoing,

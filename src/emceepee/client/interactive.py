@@ -7,7 +7,7 @@ again when everything is answered.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import anyio
@@ -28,6 +28,9 @@ JsonObject: TypeAlias = dict[str, Any]
 MAX_ROUNDS = 100
 """How often a server may ask for the same request, before we take it for broken."""
 
+ROUND_KEYS = ("inputResponses", "requestState")
+"""What belongs to one round of a request, and not to the next."""
+
 EMPTY_ROUND_DELAY = 1.0
 """Seconds before a request is sent again for which the server wants no input at all, only to be asked later."""
 
@@ -46,10 +49,10 @@ class InteractiveRequest:
         *,
         era: Era | None = None,
         resumption: Resumption | None = None,
-        passes_questions: bool = False,
+        passes_questions: Callable[[], bool] = lambda: False,
         passes_urls: bool = False,
     ) -> None:
-        """With `passes_questions`, what the server asks back is the result, for somebody else to answer.
+        """While `passes_questions`, what the server asks back is the result, for somebody else to answer.
 
         With `passes_urls`, so is the error that names URLs to be opened first.
         """
@@ -82,7 +85,7 @@ class InteractiveRequest:
 
     async def _rounds(self, on_progress: OnProgress | None, headers: Mapping[str, str] | None) -> JsonObject:
         for _ in range(MAX_ROUNDS):
-            params = {**self._params, **await self._answers_to_send()}
+            params = await self._params_to_send()
             self.request_id = self._peer.new_request_id()
             try:
                 with self._inbound.in_flight(self.request_id, self._origin):
@@ -102,20 +105,20 @@ class InteractiveRequest:
                     await self._wait_at(urls)
                 self._resumption.round = InputRound.of_urls(error, unasked)
                 continue
-            if result.get("resultType") != "input_required" or self._passes_questions:
+            if result.get("resultType") != "input_required" or self._passes_questions():
                 return result
             self._resumption.round = InputRound.of(result)
         raise PeerError(-32603, f"the server asked for input {MAX_ROUNDS} times and is still not done")
 
-    async def _answers_to_send(self) -> JsonObject:
-        """What goes out beside the original parameters: the answers to what the server asked last, if it asked.
+    async def _params_to_send(self) -> Mapping[str, Any]:
+        """The original parameters, and the answers to what the server asked last, if it asked.
 
         Raises:
             ConnectionLost: nothing can be sent any more; the answers are still there, and can go another way.
         """
         if (asked := self._resumption.round) is None:
             self._require_open()
-            return {}
+            return self._params
         answers = await self._answers(asked)
         if asked.refusal is not None:
             self._agree_to(asked.refusal, answers)
@@ -128,7 +131,8 @@ class InteractiveRequest:
             self._resumption.changed()
             raise
         self._resumption.round = None
-        return {**({"inputResponses": answers} if answers else {}), **asked.state}
+        first = {key: value for key, value in self._params.items() if key not in ROUND_KEYS}
+        return {**first, **({"inputResponses": answers} if answers else {}), **asked.state}
 
     def _require_open(self) -> None:
         if self._peer.is_over:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 from urllib.parse import urlsplit
 
+import httpx2
+
 from emceepee.clock import Clock
 from emceepee.errors import SettingsError
 from emceepee.wire.http import HttpTransport
@@ -27,6 +29,7 @@ class Http:
     fallback: bool = True
     session: ServerSession | None = field(default=None, repr=False)
     """Of an earlier connection, to be taken up again if the server still knows it."""
+    auth: httpx2.Auth | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,7 @@ class Sse:
 
     url: str
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    auth: httpx2.Auth | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +67,13 @@ def transports_for(
             return transports_for(Http(target), clock)
         case Http():
             session_id = None if target.session is None else target.session.session_id
-            http = HttpTransport(_checked(target.url), headers=target.headers, clock=clock, session_id=session_id)
-            return (http, SseTransport(target.url, headers=target.headers, clock=clock)) if target.fallback else (http,)
+            http = HttpTransport(
+                _checked(target.url), headers=target.headers, clock=clock, session_id=session_id, auth=target.auth
+            )
+            sse = SseTransport(target.url, headers=target.headers, clock=clock, auth=target.auth)
+            return (http, sse) if target.fallback else (http,)
         case Sse():
-            return (SseTransport(_checked(target.url), headers=target.headers, clock=clock),)
+            return (SseTransport(_checked(target.url), headers=target.headers, clock=clock, auth=target.auth),)
         case Stdio():
             stdio = StdioTransport(
                 target.command, target.args, env=target.env, cwd=target.cwd, on_stderr=on_stderr, clock=clock

@@ -50,7 +50,7 @@ class TaskRunner:
         headers: Mapping[str, str] | None = None,
         resumption: Resumption | None = None,
         era: Era | None = None,
-        passes_questions: bool = False,
+        passes_questions: Callable[[], bool] = lambda: False,
         passes_urls: bool = False,
     ) -> JsonObject:
         """Call a tool and return its result, whether or not a task came in between."""

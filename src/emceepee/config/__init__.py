@@ -10,7 +10,7 @@ from emceepee.config.changes import Changes, changes
 from emceepee.config.file import load_servers
 from emceepee.config.fingerprint import Fingerprint, Stillness, fingerprint
 from emceepee.config.problems import WrongSettings
-from emceepee.config.servers import ServerConfig, TransportChoice, problems_of
+from emceepee.config.servers import OAuthConfig, ServerConfig, TransportChoice, problems_of
 from emceepee.config.settings import Settings
 from emceepee.config.sources import Configuration, Sources
 from emceepee.config.values import HttpSettings, HubSettings
@@ -22,6 +22,7 @@ __all__ = [
     "Fingerprint",
     "HttpSettings",
     "HubSettings",
+    "OAuthConfig",
     "OAuthSettings",
     "ServerConfig",
     "Settings",

@@ -8,10 +8,11 @@ from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-__all__ = ["ServerConfig", "TransportChoice", "problems_of"]
+__all__ = ["OAuthConfig", "ServerConfig", "TransportChoice", "problems_of"]
 
 TransportChoice: TypeAlias = Literal["auto", "http", "sse", "stdio"]
 EraChoice: TypeAlias = Literal["auto", "handshake", "modern"]
+AuthChoice: TypeAlias = Literal["auto", "none", "oauth"]
 
 _TRANSPORT_WORDS: Mapping[str, TransportChoice] = {
     "streamable-http": "http",
@@ -19,6 +20,30 @@ _TRANSPORT_WORDS: Mapping[str, TransportChoice] = {
     "streamablehttp": "http",
 }
 """What other clients call our `http`."""
+
+
+class OAuthConfig(BaseModel):
+    """What is arranged with the issuer of a server that wants OAuth; without anything the hub registers itself."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
+
+    client_id: str | None = Field(default=None, validation_alias=AliasChoices("client_id", "clientId", "CLIENT_ID"))
+    client_secret: str | None = Field(
+        default=None, repr=False, validation_alias=AliasChoices("client_secret", "clientSecret", "CLIENT_SECRET")
+    )
+    scopes: tuple[str, ...] = ()
+    grant: Literal["authorization_code", "client_credentials"] = "authorization_code"
+    issuer: str | None = None
+    callback_port: int | None = Field(
+        default=None, ge=1, le=65_535, validation_alias=AliasChoices("callback_port", "callbackPort")
+    )
+    """The port of the redirect URI that the issuer knows, for `emceepee login`."""
+
+    @model_validator(mode="after")
+    def _complete(self) -> OAuthConfig:
+        if self.grant == "client_credentials" and not (self.client_id and self.client_secret and self.issuer):
+            raise ValueError("client_credentials needs client_id, client_secret, and the issuer that they are for")
+        return self
 
 
 class ServerConfig(BaseModel):
@@ -38,6 +63,9 @@ class ServerConfig(BaseModel):
     headers: dict[str, str] = Field(default_factory=dict, repr=False)
     transport: TransportChoice = Field(default="auto", validation_alias=AliasChoices("transport", "type"))
     era: EraChoice = "auto"
+    auth: AuthChoice = "auto"
+    """Whether tokens of `emceepee login` go with the requests: `auto` unless there is an `Authorization` header."""
+    oauth: OAuthConfig | None = None
 
     @field_validator("name")
     @classmethod
@@ -58,6 +86,14 @@ class ServerConfig(BaseModel):
     def _known_word(cls, word: object) -> object:
         return _TRANSPORT_WORDS.get(word.lower(), word.lower()) if isinstance(word, str) else word
 
+    @model_validator(mode="before")
+    @classmethod
+    def _as_others_write_it(cls, entry: Any) -> Any:
+        """Some clients have under `auth` what is `oauth` here."""
+        if isinstance(entry, dict) and isinstance(entry.get("auth"), dict):
+            return {**entry, "auth": "oauth", "oauth": entry["auth"]}
+        return entry
+
     @model_validator(mode="after")
     def _one_way_to_reach_it(self) -> ServerConfig:
         if (self.url is None) == (self.command is None):
@@ -71,6 +107,15 @@ class ServerConfig(BaseModel):
     @property
     def is_program(self) -> bool:
         return self.command is not None
+
+    @property
+    def may_use_oauth(self) -> bool:
+        if self.url is None:
+            return False
+        has_credentials = "@" in urlsplit(self.url).netloc or any(
+            name.lower() == "authorization" for name in self.headers
+        )
+        return self.auth == "oauth" or (self.auth == "auto" and not has_credentials)
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         for key, value in super().__repr_args__():

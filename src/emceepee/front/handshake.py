@@ -77,8 +77,8 @@ class HandshakeClient:
         """Tasks that were made at its own wish, as it was last told of them."""
         self._is_ready = anyio.Event()
         if service.endpoint and isinstance(facts.capabilities.get("roots"), Mapping):
-            session.roots_of_client = self._roots
-        stop_listening = session.listen(self._on_notification)
+            session.news.roots_of_client = self._roots
+        stop_listening = session.news.listen(self._on_notification)
         stop_watching = session.state.watchers.add(self._on_task_change)
         session.on_closed(stop_listening)
         session.on_closed(stop_watching)

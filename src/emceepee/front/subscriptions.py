@@ -53,7 +53,7 @@ class Subscription:
         session = self._visit.session
         with ExitStack() as stack:
             # Before the acknowledgement: what happens after it must not be missed.
-            stack.callback(session.listen(self._on_notification))
+            stack.callback(session.news.listen(self._on_notification))
             await self._service.listen(session, self._uris)
             stack.callback(self._service.stop_listening, session, self._uris)
             self._send("notifications/subscriptions/acknowledged", {"notifications": self._honoured()})

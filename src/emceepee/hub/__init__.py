@@ -5,6 +5,7 @@ the calls in flight. What a client sees of this is shaped in `emceepee.tools`.
 """
 
 from emceepee.hub.attendant import Attendant
+from emceepee.hub.authorizations import Authorizations
 from emceepee.hub.call import Call
 from emceepee.hub.hub import Hub
 from emceepee.hub.link import Link
@@ -16,6 +17,7 @@ from emceepee.hub.work import Forwarded, PromptGet, ResourceRead, ToolCall, Work
 __all__ = [
     "LOCAL",
     "Attendant",
+    "Authorizations",
     "Call",
     "CallOutcome",
     "Forwarded",

@@ -69,6 +69,10 @@ class Call:
         return self.work.tool
 
     @property
+    def is_waited_for(self) -> bool:
+        return self.task_id is None
+
+    @property
     def timer(self) -> Timer:
         return Timer("call", str(self.number))
 

@@ -17,7 +17,18 @@ import anyio
 import anyio.abc
 from structlog import get_logger
 
-from emceepee.client import ClientOptions, EraChoice, Http, Question, ServerConnection, Sse, Stdio, Target, connect
+from emceepee.client import (
+    ClientOptions,
+    EraChoice,
+    Http,
+    Question,
+    ServerAuth,
+    ServerConnection,
+    Sse,
+    Stdio,
+    Target,
+    connect,
+)
 from emceepee.clock import Clock
 from emceepee.config import ServerConfig
 from emceepee.core.backoff import Backoff
@@ -375,10 +386,10 @@ class Link:
             self._refreshing = False
 
 
-def target_of(config: ServerConfig) -> Target:
+def target_of(config: ServerConfig, auth: ServerAuth | None = None) -> Target:
     if config.command is not None:
         return Stdio(config.command, config.args, config.env, config.cwd)
     url = config.url or ""
     if config.transport == "sse":
-        return Sse(url, config.headers)
-    return Http(url, config.headers, fallback=config.transport == "auto")
+        return Sse(url, config.headers, auth)
+    return Http(url, config.headers, fallback=config.transport == "auto", auth=auth)

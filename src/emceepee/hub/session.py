@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import anyio
 import anyio.abc
@@ -13,48 +12,36 @@ from structlog import get_logger
 
 from emceepee.client import Question as ServerQuestion
 from emceepee.concurrency import task_group
-from emceepee.core.buffers import LogSource
 from emceepee.core.events import Event
 from emceepee.core.idling import Idleness
-from emceepee.core.links import ReconnectKind, Retry
 from emceepee.core.questions import SURVIVING_ARRIVALS, Question, QuestionKind
-from emceepee.core.reconcile import ServerAnswer, decide_on_loss, reconcile
 from emceepee.core.state import SessionState
 from emceepee.core.tasks import Task
 from emceepee.core.timers import Timer
-from emceepee.errors import HubStopping, PeerError, ServerDisconnected, SessionClosed, ToolError, WireError
+from emceepee.errors import HubStopping, ServerDisconnected, SessionClosed, ToolError
 from emceepee.hub.board import Desk, Reader
 from emceepee.hub.call import Call
 from emceepee.hub.calls import CallRunner
 from emceepee.hub.journal import SessionMemories, StoreJournal
 from emceepee.hub.link import Link
+from emceepee.hub.news import ServerNews
 from emceepee.hub.origin import Origin
 from emceepee.hub.questions import QuestionDesk
 from emceepee.hub.recollection import Recollection
 from emceepee.hub.shared import Shared
+from emceepee.hub.warnings import EventWarnings
 from emceepee.timekeeper import Timekeeper
 
 __all__ = ["Session"]
 
 log = get_logger(__name__)
 
-WARNING_SECONDS = 60.0
-"""Between two warnings of the same kind about the event log; those between are counted, here and in the metrics."""
-
 DURABLE_TRIES = 3
 """How often we wait for writes before a response; under a flood of events it could be for ever."""
 
-_QUIET_METHODS = frozenset({"notifications/initialized", "notifications/subscriptions/acknowledged"})
-"""Notifications that only the connection itself needs."""
-
-_OF_NO_CALL = ("/list_changed", "resources/updated")
-"""Ends of methods that tell of the server, whichever stream they came on."""
-
-OnNotification: TypeAlias = Callable[[str, str, Mapping[str, Any]], None]
-
 
 class Session:
-    """Run by the hub: `run` opens it, `close` ends it. Implements `LinkSink`."""
+    """Run by the hub: `run` opens it, `close` ends it."""
 
     def __init__(
         self,
@@ -79,15 +66,14 @@ class Session:
             self.settings.limits,
             self._time.deadlines,
             journal=self._journal,
-            on_warning=self._on_event_warning,
+            on_warning=EventWarnings(self.clock, shared.telemetry).warn,
         )
+        self.news = ServerNews(self, self.state, self.origin, shared)
         self._board = shared.boards.of(self.origin.principal)
         self._reader = Reader(self.state.events.append)
         self.links: dict[str, Link] = {}
         self.closed = anyio.Event()
         self._closing = anyio.Event()
-        self._warned: dict[str, tuple[float, int]] = {}
-        """When each kind of warning was said last, and how often it was not said since."""
         self._end: ToolError = SessionClosed()
         """What whoever still waits is told when it ends."""
         self._is_suspended = False
@@ -96,9 +82,6 @@ class Session:
         self.questions: QuestionDesk
         self._recollection: Recollection
         self._waits: set[anyio.CancelScope] = set()
-        self.roots_of_client: Callable[[], Awaitable[Mapping[str, Any] | None]] | None = None
-        """How to ask a client for its roots that has some."""
-        self._listeners: dict[object, OnNotification] = {}
         self._close_listeners: list[Callable[[], object]] = []
         self._holds = 0
         saved_at = None if memories is None else memories.last_active_at
@@ -228,7 +211,7 @@ class Session:
         if link is None:
             link = self.links[server] = Link(
                 config,
-                self,
+                self.news,
                 self.clock,
                 self._tasks,
                 find_target=self._shared.marked_target,
@@ -262,120 +245,17 @@ class Session:
         self.calls.fail_all(ServerDisconnected(server, reason), server)
         await self.questions.reject_all(reason, server)
         link.close(reason)
-        self._tell_lists_changed(server)
+        self.news.lists_changed(server)
 
     def announce(self, event: Literal["server_added", "server_removed"], server: str, **facts: Any) -> None:
         """Tell the client of a change in the registry."""
         self.state.events.append(event, server, {"name": server, **facts})
 
-    # What links tell
+    # What becomes of questions and calls
 
-    def on_link_connected(self, link: Link, kind: ReconnectKind | None, *, tools_changed: bool) -> None:
-        log.info("server_connected", server=link.name, **link.config.public())
-        self._shared.telemetry.link_connected(link.name, again=kind is not None)
-        if kind is None:
-            capabilities = {} if link.server is None else dict(link.server.capabilities)
-            self.state.events.append("server_connected", link.name, {"name": link.name, "capabilities": capabilities})
-            self._tell_lists_changed(link.name)
-        else:
-            self._tasks.start_soon(self._reconcile, link, kind, tools_changed)
-
-    def on_link_lost(self, link: Link, reason: str) -> None:
-        log.info("server_disconnected", server=link.name, reason=reason)
-        self._shared.telemetry.link_lost(link.name)
-        decisions = decide_on_loss(self.state.tasks.live(link.name), self.state.questions.pending(server=link.name))
-        for task_id in decisions.kept_tasks:
-            self.state.tasks.update(task_id, status_message=f"{link.name} is away: {reason}")
-        self.state.events.append("server_disconnected", link.name, {"name": link.name, "reason": reason})
-
-    def on_link_reconnecting(self, link: Link, retry: Retry) -> None:
-        delay_ms = round(retry.delay * 1000)
-        # The first try is news; the log need not hear of each that follows.
-        say = log.info if retry.attempt == 1 else log.debug
-        say("server_reconnecting", server=link.name, attempt=retry.attempt, delay_ms=delay_ms)
-        # Told once: a server that is away for hours would otherwise wake the client with every try.
-        if retry.attempt == 1 and link.life.times_connected:
-            data = {"name": link.name, "attempt": retry.attempt, "delay_ms": delay_ms}
-            self.state.events.append("server_reconnecting", link.name, data)
-
-    async def _reconcile(self, link: Link, kind: ReconnectKind, tools_changed: bool) -> None:
-        """A server is back: ask it about its tasks, and tell what is left of what was."""
-        before: dict[str, object] = {"tools": None if tools_changed else link.tools}
-        answers = {}
-        for task in self.state.tasks.live(link.name):
-            if task.server_task_id is not None:
-                answers[task.task_id] = await _ask_about(link, task.server_task_id)
-        found = reconcile(
-            lists_before=before,
-            lists_after={"tools": link.tools},
-            answers=answers,
-            questions_kept=len(self.state.questions.pending(server=link.name)),
-        )
-        data = {"name": link.name, "kind": kind, **found.as_json()}
-        self.state.events.append("server_reconnected", link.name, data)
-        for name in found.changed:
-            self.on_notification(link, f"notifications/{name}/list_changed", {})
-
-    def on_question(self, link: Link, question: ServerQuestion) -> None:
+    def on_server_question(self, link: Link, question: ServerQuestion) -> None:
         self.questions.park(link.name, question)
         self._recollection.on_question(question)
-
-    def on_notification(self, link: Link, method: str, params: Mapping[str, Any], origin: object = None) -> None:
-        if method not in _QUIET_METHODS:
-            self.state.buffers.add_notification(link.name, method, params)
-            self.state.events.append("notification", link.name, {"method": method, "params": dict(params)})
-            self._pass_on(link.name, method, params, None if method.endswith(_OF_NO_CALL) else origin)
-
-    def on_log(self, link: Link, source: LogSource, entry: Mapping[str, Any], origin: object = None) -> None:
-        self.state.buffers.add_log(link.name, source, entry)
-        if source == "protocol":
-            self._pass_on(link.name, "notifications/message", entry, origin)
-
-    def on_interrupted(self, link: Link, origin: object) -> None:
-        if isinstance(origin, Call):
-            origin.attendant.interrupted()
-
-    def capabilities_of_client(self) -> Mapping[str, Any] | None:
-        # What its own client cannot be asked, somebody else may answer; if there is nobody, the server should know.
-        if self.origin.is_for_tools or self._shared.someone_answers(self.origin.principal):
-            return None
-        kept = ("elicitation", "sampling", "roots", "tasks", "experimental")
-        declared: Mapping[str, Any] = self.origin.client.get("capabilities", {})
-        return {key: value for key, value in declared.items() if key in kept}
-
-    async def find_roots(self) -> Mapping[str, Any] | None:
-        return None if self.roots_of_client is None else await self.roots_of_client()
-
-    def _pass_on(self, server: str, method: str, params: Mapping[str, Any], origin: object) -> None:
-        """Word for word, to the client whose call it belongs to, or else to all who listen."""
-        if isinstance(origin, Call):
-            origin.attendant.notification(method, params)
-            return
-        for listener in tuple(self._listeners.values()):
-            listener(server, method, params)
-
-    def _tell_lists_changed(self, server: str) -> None:
-        """To a client that sees all servers as one, a server that comes or goes is a change of its lists."""
-        if self.connects_to_all and not self.origin.is_for_tools:
-            for name in ("tools", "prompts", "resources"):
-                self._pass_on(server, f"notifications/{name}/list_changed", {}, None)
-
-    def listen(self, listener: OnNotification) -> Callable[[], None]:
-        """Have `listener` told every notification of every server that belongs to no call; returns how to stop."""
-        key = object()
-        self._listeners[key] = listener
-        return lambda: self._listeners.pop(key, None) and None
-
-    def _on_event_warning(self, name: str, facts: Mapping[str, Any]) -> None:
-        # A flood would have us say it several times a second.
-        now, (said_at, unsaid) = self.clock.monotonic(), self._warned.get(name, (-math.inf, 0))
-        if now - said_at < WARNING_SECONDS:
-            self._warned[name] = (said_at, unsaid + 1)
-        else:
-            self._warned[name] = (now, 0)
-            log.warning(name, **facts, **({"unsaid": unsaid} if unsaid else {}))
-        if name == "event_store_eviction":
-            self._shared.telemetry.events_evicted(facts["evicted_count"], facts["undelivered"])
 
     def _on_call_promoted(self, call: Call) -> None:
         self.questions.keep_for_task(call)
@@ -483,11 +363,3 @@ class Session:
             self.close()
         else:
             self._arm_idle_timer()
-
-
-async def _ask_about(link: Link, server_task_id: str) -> ServerAnswer:
-    try:
-        task = await (await link.connected()).get_task(server_task_id)
-    except (PeerError, ServerDisconnected, WireError):
-        return "unknown"
-    return "finished" if task.is_terminal else "known"

@@ -32,6 +32,11 @@ class Observer(Protocol):
         """How to go on with it on another connection."""
         ...
 
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether its client waits for the response, and does not have a task instead."""
+        ...
+
     async def on_progress(self, progress: float, total: float | None, message: str | None) -> None: ...
 
     def on_server_task(self, update: TaskCreated | TaskStatus) -> None:
@@ -108,6 +113,7 @@ class Forwarded:
                 self.params,
                 client=self.client,
                 passes_urls=self.passes_urls,
+                is_waited_for=lambda: call.is_waited_for,
                 task_ttl_ms=call.ttl_ms if self.takes_tasks else None,
                 on_progress=call.on_progress if self.wants_progress else None,
                 on_task=call.on_server_task,

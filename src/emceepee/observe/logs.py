@@ -46,4 +46,6 @@ def configure_logging(level: LogLevel = "info", log_format: LogFormat = "json") 
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *errors, renderer],
         )
     )
+    # The SDK logs failures of its OAuth flows with what the issuer sent, in which there may be tokens.
+    logging.getLogger("mcp.client.auth").setLevel(logging.CRITICAL + 1)
     logging.basicConfig(handlers=[handler], level=max(_LEVELS[level], logging.WARNING), force=True)

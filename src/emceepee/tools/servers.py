@@ -10,7 +10,7 @@ from emceepee.client import ServerConnection
 from emceepee.clock import isoformat
 from emceepee.config import ServerConfig, problems_of
 from emceepee.errors import InvalidArguments, NotAllowed, ServerDisconnected
-from emceepee.hub import Link, Session
+from emceepee.hub import LOCAL, Link, Session
 from emceepee.tools.caller import Caller
 from emceepee.tools.connecting import DEFAULT_WAIT_MS, ServerPattern, WaitMs, gather, links_matching
 from emceepee.tools.patterns import matching
@@ -61,6 +61,9 @@ async def add_server(caller: Caller, given: AddServer) -> Reply:
             "Starting programs is not allowed here.",
             "Give a url; or have the hub started with --allow-spawn, or the server put into its --config file.",
         )
+    if caller.session.origin.principal != LOCAL:
+        # Tokens of `emceepee login` are those of the user who runs the hub.
+        config = config.model_copy(update={"auth": "none"})
     await caller.hub.put_server(config, caller.session)
     return await _introduce(caller.session, config.name, given.timeout_ms)
 

@@ -25,7 +25,7 @@ __all__ = ["CHANNEL_BUFFER", "ChannelEnd", "carry"]
 
 logger = logging.getLogger(__name__)
 
-UNASKED_BURST = 2_000
+UNASKED_BURST = 1_000
 UNASKED_PER_SECOND = 500
 """Messages that answer no request of ours. What is within takes a few hundredths of the hub's time; a server that says
 more is read no faster, so that it waits and the others do not."""

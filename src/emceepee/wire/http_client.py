@@ -23,6 +23,7 @@ __all__ = [
     "CONNECT_TIMEOUT",
     "DELIVERY_TIMEOUT",
     "UNAUTHORIZED",
+    "NotAuthorized",
     "checked_url",
     "drain",
     "events_of",
@@ -30,6 +31,7 @@ __all__ = [
     "is_event_stream",
     "refusal",
     "shown_url",
+    "tls",
     "trouble",
     "wait",
 ]
@@ -56,9 +58,13 @@ BODY_READ = 64 * 1024
 """Bytes of a refusal that are looked at; a JSON-RPC error is far smaller."""
 
 
+class NotAuthorized(httpx2.RequestError):
+    """The server wants an authorisation that we do not have; the text says what to do."""
+
+
 @cache
-def _tls() -> ssl.SSLContext:
-    # Reading the certificates takes tens of milliseconds: once per process, not once per connection.
+def tls() -> ssl.SSLContext:
+    """Reading the certificates takes tens of milliseconds: once per process, not once per connection."""
     return httpx2.create_ssl_context()
 
 
@@ -72,7 +78,7 @@ def http_client(target: str, headers: Mapping[str, str] | None, auth: httpx2.Aut
         return httpx2.AsyncClient(
             headers=dict(headers or {}),
             auth=auth,
-            verify=_tls(),
+            verify=tls(),
             timeout=httpx2.Timeout(CONNECT_TIMEOUT, read=None, write=None, pool=None),
             limits=httpx2.Limits(keepalive_expiry=KEEPALIVE_SECONDS),
         )
@@ -159,6 +165,8 @@ def _status_error(response: httpx2.Response, body: bytes) -> ErrorData:
 def trouble(error: httpx2.HTTPError) -> str:
     """What went wrong on the way, in a few words for people."""
     match error:
+        case NotAuthorized():
+            return str(error)
         case httpx2.ConnectTimeout():
             return f"the server cannot be reached within {CONNECT_TIMEOUT:g} s"
         case httpx2.ConnectError():

@@ -52,9 +52,11 @@ class SseTransport:
         headers: Mapping[str, str] | None = None,
         clock: Clock | None = None,
         max_event_bytes: int | None = None,
+        auth: httpx2.Auth | None = None,
     ) -> None:
         self._url = url
         self._clock = clock or SystemClock()
+        self._auth = auth
         self._headers = headers
         self._max_event_bytes = max_event_bytes
 
@@ -65,7 +67,7 @@ class SseTransport:
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[Channel]:
         async with AsyncExitStack() as stack:
-            client = await stack.enter_async_context(http_client(self.target, self._headers))
+            client = await stack.enter_async_context(http_client(self.target, self._headers, self._auth))
             events, endpoint = await self._listen(client, stack)
             connection = _Connection(client, endpoint, events, ChannelEnd(self._clock))
             yield await stack.enter_async_context(carry(connection.end, connection.run, connection.goodbye))

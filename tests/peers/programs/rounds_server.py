@@ -10,6 +10,7 @@ from typing import Any
 
 import anyio
 import mcp_types as types
+import uvicorn
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 
@@ -68,8 +69,6 @@ async def over_stdio() -> None:
 
 
 async def over_http() -> None:
-    import uvicorn
-
     # Named as TCP, or asyncio does not turn off Nagle's algorithm and every answer takes 40 ms.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.bind(("127.0.0.1", 0))

@@ -1,0 +1,170 @@
+"""What a session's links tell: recorded, told to its client, and passed on word for word to whoever listens."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol, TypeAlias
+
+from structlog import get_logger
+
+from emceepee.client import Question as ServerQuestion
+from emceepee.core.buffers import LogSource
+from emceepee.core.links import ReconnectKind, Retry
+from emceepee.core.reconcile import ServerAnswer, decide_on_loss, reconcile
+from emceepee.core.state import SessionState
+from emceepee.errors import PeerError, ServerDisconnected, WireError
+from emceepee.hub.call import Call
+from emceepee.hub.link import Link
+from emceepee.hub.origin import Origin
+from emceepee.hub.shared import Shared
+
+__all__ = ["OnNotification", "ServerNews"]
+
+log = get_logger(__name__)
+
+OnNotification: TypeAlias = Callable[[str, str, Mapping[str, Any]], None]
+"""Told the server, the method and the parameters."""
+
+_QUIET_METHODS = frozenset({"notifications/initialized", "notifications/subscriptions/acknowledged"})
+"""Notifications that only the connection itself needs."""
+
+_OF_NO_CALL = ("/list_changed", "resources/updated")
+"""Ends of methods that tell of the server, whichever stream they came on."""
+
+_CARRIED = ("elicitation", "sampling", "roots", "tasks", "experimental")
+"""Capabilities of a client that a server behind us can make use of."""
+
+
+class _Owner(Protocol):
+    """The session, as far as its news need it."""
+
+    @property
+    def connects_to_all(self) -> bool: ...
+
+    def spawn(self, run: Callable[..., Any], *args: object) -> None: ...
+
+    def on_server_question(self, link: Link, question: ServerQuestion) -> None: ...
+
+
+class ServerNews:
+    """Implements `LinkSink` for the links of one session."""
+
+    def __init__(self, owner: _Owner, state: SessionState, origin: Origin, shared: Shared) -> None:
+        self._owner = owner
+        self._state = state
+        self._origin = origin
+        self._shared = shared
+        self._listeners: dict[object, OnNotification] = {}
+        self.roots_of_client: Callable[[], Awaitable[Mapping[str, Any] | None]] | None = None
+        """How to ask a client for its roots that has some."""
+
+    def listen(self, listener: OnNotification) -> Callable[[], None]:
+        """Have `listener` told every notification of every server that belongs to no call; returns how to stop."""
+        key = object()
+        self._listeners[key] = listener
+
+        def stop() -> None:
+            self._listeners.pop(key, None)
+
+        return stop
+
+    def lists_changed(self, server: str) -> None:
+        """To a client that sees all servers as one, a server that comes or goes is a change of its lists."""
+        if self._owner.connects_to_all and not self._origin.is_for_tools:
+            for name in ("tools", "prompts", "resources"):
+                self._pass_on(server, f"notifications/{name}/list_changed", {}, None)
+
+    # The life of a link
+
+    def on_link_connected(self, link: Link, kind: ReconnectKind | None, *, tools_changed: bool) -> None:
+        log.info("server_connected", server=link.name, **link.config.public())
+        self._shared.telemetry.link_connected(link.name, again=kind is not None)
+        if kind is None:
+            capabilities = {} if link.server is None else dict(link.server.capabilities)
+            data = {"name": link.name, "capabilities": capabilities}
+            self._state.events.append("server_connected", link.name, data)
+            self.lists_changed(link.name)
+        else:
+            self._owner.spawn(self._reconcile, link, kind, tools_changed)
+
+    def on_link_lost(self, link: Link, reason: str) -> None:
+        log.info("server_disconnected", server=link.name, reason=reason)
+        self._shared.telemetry.link_lost(link.name)
+        tasks, questions = self._state.tasks, self._state.questions
+        for task_id in decide_on_loss(tasks.live(link.name), questions.pending(server=link.name)).kept_tasks:
+            tasks.update(task_id, status_message=f"{link.name} is away: {reason}")
+        self._state.events.append("server_disconnected", link.name, {"name": link.name, "reason": reason})
+
+    def on_link_reconnecting(self, link: Link, retry: Retry) -> None:
+        delay_ms = round(retry.delay * 1000)
+        # The first try is news; the log need not hear of each that follows.
+        say = log.info if retry.attempt == 1 else log.debug
+        say("server_reconnecting", server=link.name, attempt=retry.attempt, delay_ms=delay_ms)
+        # Told once: a server that is away for hours would otherwise wake the client with every try.
+        if retry.attempt == 1 and link.life.times_connected:
+            data = {"name": link.name, "attempt": retry.attempt, "delay_ms": delay_ms}
+            self._state.events.append("server_reconnecting", link.name, data)
+
+    async def _reconcile(self, link: Link, kind: ReconnectKind, tools_changed: bool) -> None:
+        """A server is back: ask it about its tasks, and tell what is left of what was."""
+        before: dict[str, object] = {"tools": None if tools_changed else link.tools}
+        answers = {}
+        for task in self._state.tasks.live(link.name):
+            if task.server_task_id is not None:
+                answers[task.task_id] = await _ask_about(link, task.server_task_id)
+        found = reconcile(
+            lists_before=before,
+            lists_after={"tools": link.tools},
+            answers=answers,
+            questions_kept=len(self._state.questions.pending(server=link.name)),
+        )
+        data = {"name": link.name, "kind": kind, **found.as_json()}
+        self._state.events.append("server_reconnected", link.name, data)
+        for name in found.changed:
+            self.on_notification(link, f"notifications/{name}/list_changed", {})
+
+    # What servers say and ask
+
+    def on_question(self, link: Link, question: ServerQuestion) -> None:
+        self._owner.on_server_question(link, question)
+
+    def on_notification(self, link: Link, method: str, params: Mapping[str, Any], origin: object = None) -> None:
+        if method not in _QUIET_METHODS:
+            self._state.buffers.add_notification(link.name, method, params)
+            self._state.events.append("notification", link.name, {"method": method, "params": dict(params)})
+            self._pass_on(link.name, method, params, None if method.endswith(_OF_NO_CALL) else origin)
+
+    def on_log(self, link: Link, source: LogSource, entry: Mapping[str, Any], origin: object = None) -> None:
+        self._state.buffers.add_log(link.name, source, entry)
+        if source == "protocol":
+            self._pass_on(link.name, "notifications/message", entry, origin)
+
+    def on_interrupted(self, link: Link, origin: object) -> None:
+        if isinstance(origin, Call):
+            origin.attendant.interrupted()
+
+    def capabilities_of_client(self) -> Mapping[str, Any] | None:
+        # What its own client cannot be asked, somebody else may answer; if there is nobody, the server should know.
+        if self._origin.is_for_tools or self._shared.someone_answers(self._origin.principal):
+            return None
+        declared: Mapping[str, Any] = self._origin.client.get("capabilities", {})
+        return {key: value for key, value in declared.items() if key in _CARRIED}
+
+    async def find_roots(self) -> Mapping[str, Any] | None:
+        return None if self.roots_of_client is None else await self.roots_of_client()
+
+    def _pass_on(self, server: str, method: str, params: Mapping[str, Any], origin: object) -> None:
+        """Word for word, to the client whose call it belongs to, or else to all who listen."""
+        if isinstance(origin, Call):
+            origin.attendant.notification(method, params)
+            return
+        for listener in tuple(self._listeners.values()):
+            listener(server, method, params)
+
+
+async def _ask_about(link: Link, server_task_id: str) -> ServerAnswer:
+    try:
+        task = await (await link.connected()).get_task(server_task_id)
+    except (PeerError, ServerDisconnected, WireError):
+        return "unknown"
+    return "finished" if task.is_terminal else "known"
