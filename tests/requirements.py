@@ -202,6 +202,11 @@ RACES = {
     "T001-race-session": "A session that opens or closes meanwhile breaks nobody's call.",
 }
 
+REPLAY = {
+    "T001-replay": "A client that is cut off from a stream resumes it with Last-Event-ID, and misses nothing of it.",
+    "T001-replay-isolation": "What is replayed is of one stream of one session, and apart from the events.",
+}
+
 SECURITY = {
     "T000-sec-isolation": "Tasks and questions of one session are unknown to every other.",
     "T000-sec-ttl": "An abandoned task ends with its TTL.",
@@ -233,6 +238,7 @@ PLANS = {
     "P000-int-await-notification": "await_activity returns when a notification arrives.",
     "P000-int-await-timeout": "await_activity returns at its timeout.",
     "P000-manual-server": "With a real MCP server that uses elicitations.",
+    "P000-manual-claude-code": "With a real client: the SDK that Claude Code is made with stands in for it.",
     "P000-manual-responsive": "await_activity answers as soon as something happens, not when time has passed.",
     "P001-unit-events-wait": "Event log: wait and timeout.",
     "P001-unit-events-kept": "Event log: events are kept and read from a cursor.",
@@ -254,6 +260,7 @@ PLANS = {
     "P001-int-restart-elicitations": "Server restart: open elicitations are invalidated.",
     "P001-int-restart-sampling": "Server restart: open sampling requests are invalidated.",
     "P001-int-restart-tasks": "Server restart: working tasks fail with a reason.",
+    "P001-int-sse-replay": "SSE reconnection with Last-Event-ID.",
     "P001-int-shutdown": "Graceful shutdown: open requests rejected, timers cleared.",
     "P001-race-respond-timeout": "Respond during the timeout.",
     "P001-race-cancel-completion": "Cancel during completion.",
@@ -274,6 +281,7 @@ AREAS: Mapping[str, Mapping[str, str]] = {
     "diagrams": DIAGRAMS,
     "limits": LIMITS,
     "races": RACES,
+    "replay": REPLAY,
     "security": SECURITY,
     "logs": LOGS,
     "test plans": PLANS,
@@ -281,10 +289,5 @@ AREAS: Mapping[str, Mapping[str, str]] = {
 
 REQUIREMENTS: Mapping[str, str] = {id_: text for area in AREAS.values() for id_, text in area.items()}
 
-LATER: Mapping[str, str] = {
-    "T001-replay": "A dropped SSE stream of a client resumes with Last-Event-ID: issue 6, resumable streams.",
-    "T001-replay-isolation": "Replay never crosses sessions, and is apart from event delivery: issue 6.",
-    "P000-manual-claude-code": "With Claude Code as the client: issue 6, every client; other clients stand in for it.",
-    "P001-int-sse-replay": "SSE reconnection with Last-Event-ID: issue 6.",
-}
+LATER: Mapping[str, str] = {}
 """Promises that are kept elsewhere: why they have no test here yet, so that none is dropped in silence."""

@@ -12,10 +12,10 @@ import pytest
 from emceepee.config import HttpSettings, HubSettings
 from emceepee.front.replay import ReplayBuffer
 from emceepee.front.streams import EventStream
-from emceepee.store import MemoryStore
 from emceepee.testing import Answer, FakeClock, ScriptedCall, ScriptedServer, settle, text_result
 from tests.front.asgi import HttpExchange
 from tests.front.clients import Handshake, front
+from tests.front.stores import FloodedStore
 from tests.interaction.gates import Gate, echo
 from tests.requirements import requirement
 
@@ -342,24 +342,6 @@ async def test_a_response_that_a_stalled_client_never_took_is_untold(clock: Fake
         again = await client.call("list_tasks", include_completed=True)
         assert again.event_types == ["notification", "task_created", "task_completed"]
         assert len(again.json["tasks"]) == 1
-
-
-class FloodedStore(MemoryStore):
-    """A store that always has more to write, and gets stuck after a few writes."""
-
-    writes: int | None = None
-    """How many go through until it is stuck; None for a store without trouble."""
-
-    @property
-    def is_settled(self) -> bool:
-        return self.writes is None and super().is_settled
-
-    async def sync(self) -> None:
-        if self.writes == 0:
-            await anyio.sleep_forever()
-        elif self.writes is not None:
-            self.writes -= 1
-        await super().sync()
 
 
 @pytest.mark.parametrize("writes", range(7))

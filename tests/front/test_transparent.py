@@ -1,0 +1,518 @@
+"""One server as it is, and all of them as one, for clients of either era."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from emceepee.config import HubSettings, ServerConfig
+from emceepee.errors import PeerError
+from emceepee.testing import FakeClock, ScriptedCall, ScriptedServer, settle, text_result
+from tests.front.clients import TASKS, Handshake, Modern, World, front
+from tests.interaction.gates import Gate, ask_name, echo
+
+pytestmark = pytest.mark.anyio
+
+FULL: dict[str, Any] = {
+    "tools": {"listChanged": True},
+    "prompts": {"listChanged": True},
+    "resources": {"subscribe": True, "listChanged": True},
+    "completions": {},
+    "logging": {},
+}
+ONE = "/mcp/server/demo"
+ALL = "/mcp/all"
+ADA = {"action": "accept", "content": {"name": "Ada"}}
+
+
+def full(name: str = "demo", *, modern: bool = False, **more: Any) -> ScriptedServer:
+    """A server with everything, all of it under its own name."""
+
+    async def prompts(_params: Mapping[str, Any]) -> dict[str, Any]:
+        return {"prompts": [{"name": "greet", "x-unknown": 1}]}
+
+    async def prompt(params: Mapping[str, Any]) -> dict[str, Any]:
+        text = {"type": "text", "text": f"{name} {params['name']}"}
+        return {"messages": [{"role": "user", "content": text}]}
+
+    async def resources(_params: Mapping[str, Any]) -> dict[str, Any]:
+        return {"resources": [{"uri": f"{name}://a", "name": "a"}]}
+
+    async def templates(_params: Mapping[str, Any]) -> dict[str, Any]:
+        return {"resourceTemplates": [{"uriTemplate": f"{name}://by-id/{{id}}", "name": "t"}]}
+
+    async def read(params: Mapping[str, Any]) -> dict[str, Any]:
+        if params["uri"].endswith("missing"):
+            raise PeerError(-32002, "Resource not found", {"uri": params["uri"]})
+        return {"contents": [{"uri": params["uri"], "text": name}]}
+
+    async def complete(params: Mapping[str, Any]) -> dict[str, Any]:
+        ref = params["ref"]
+        return {"completion": {"values": [name, ref.get("name") or ref.get("uri")]}}
+
+    async def nothing(_params: Mapping[str, Any]) -> dict[str, Any]:
+        return {}
+
+    async def vendor(params: Mapping[str, Any]) -> dict[str, Any]:
+        return {"echo": params.get("x"), "server": name}
+
+    methods = {
+        "prompts/list": prompts,
+        "prompts/get": prompt,
+        "resources/list": resources,
+        "resources/templates/list": templates,
+        "resources/read": read,
+        "completion/complete": complete,
+        "logging/setLevel": nothing,
+        "resources/subscribe": nothing,
+        "resources/unsubscribe": nothing,
+        "vendor/x": vendor,
+        **more.pop("methods", {}),
+    }
+    tools = {"echo": echo, "ask": ask_name, **more.pop("tools", {})}
+    return ScriptedServer(tools, modern=modern, capabilities=FULL, methods=methods, **more)
+
+
+async def client_of(world: World, era: str, url: str, capabilities: dict[str, Any] | None = None) -> Handshake | Modern:
+    if era == "handshake":
+        return await world.handshake(capabilities, url=url)
+    return world.modern(capabilities, url=url)
+
+
+def plain(result: dict[str, Any]) -> dict[str, Any]:
+    """A result without what the modern era puts on every one."""
+    return {key: value for key, value in result.items() if key not in ("resultType", "ttlMs", "cacheScope")}
+
+
+PAIRS = pytest.mark.parametrize(
+    ("era", "modern"), [(era, modern) for era in ("handshake", "modern") for modern in (False, True)]
+)
+
+
+# One server
+
+
+@PAIRS
+async def test_a_server_is_seen_as_it_is(clock: FakeClock, era: str, modern: bool) -> None:
+    async with front({"demo": full(modern=modern)}, clock=clock) as world:
+        client = await client_of(world, era, ONE)
+        if isinstance(client, Handshake):
+            introduction = client.introduction
+            assert introduction["serverInfo"] == {"name": "scripted", "version": "1"}
+            assert introduction["capabilities"]["tasks"]["requests"] == {"tools": {"call": {}}}
+        else:
+            introduction = await client.request("server/discover").result()
+            assert introduction["_meta"]["io.modelcontextprotocol/serverInfo"]["name"] == "scripted"
+            assert "io.modelcontextprotocol/tasks" in introduction["capabilities"]["extensions"]
+        assert set(FULL) <= set(introduction["capabilities"])
+        tools = plain(await client.request("tools/list").result())["tools"]
+        assert [tool["name"] for tool in tools] == ["echo", "ask"]
+        result = await client.request("tools/call", {"name": "echo", "arguments": {"text": "hi"}}).result()
+        assert plain(result) == text_result("hi")
+        prompts = await client.request("prompts/list").result()
+        assert plain(prompts) == {"prompts": [{"name": "greet", "x-unknown": 1}]}
+        prompt = await client.request("prompts/get", {"name": "greet"}).result()
+        assert prompt["messages"][0]["content"]["text"] == "demo greet"
+        resources = plain(await client.request("resources/list").result())
+        assert resources == {"resources": [{"uri": "demo://a", "name": "a"}]}
+        templates = plain(await client.request("resources/templates/list").result())
+        assert templates["resourceTemplates"][0]["uriTemplate"] == "demo://by-id/{id}"
+        read = plain(await client.request("resources/read", {"uri": "demo://a"}).result())
+        assert read == {"contents": [{"uri": "demo://a", "text": "demo"}]}
+        ref = {"ref": {"type": "ref/prompt", "name": "greet"}, "argument": {"name": "a", "value": ""}}
+        completion = await client.request("completion/complete", ref).result()
+        assert completion["completion"]["values"] == ["demo", "greet"]
+        assert plain(await client.request("vendor/x", {"x": 7}).result()) == {"echo": 7, "server": "demo"}
+
+
+@PAIRS
+async def test_a_servers_errors_are_its_own_in_the_clients_era(clock: FakeClock, era: str, modern: bool) -> None:
+    async def broken(_call: ScriptedCall) -> str:
+        raise PeerError(-32050, "broken", {"part": 7})
+
+    async with front({"demo": full(modern=modern, tools={"broken": broken})}, clock=clock) as world:
+        client = await client_of(world, era, ONE)
+        response = await client.request("tools/call", {"name": "broken", "arguments": {}}).response()
+        assert response["error"] == {"code": -32050, "message": "broken", "data": {"part": 7}}
+        _, code = await client.request("no/such/method").failure()
+        assert code == -32601
+        status, code = await client.request("resources/read", {"uri": "demo://missing"}).failure()
+        assert (status, code) == ((200, -32002) if era == "handshake" else (400, -32602))
+
+
+@PAIRS
+async def test_a_question_comes_the_clients_own_way(clock: FakeClock, era: str, modern: bool) -> None:
+    async with front({"demo": full(modern=modern)}, clock=clock) as world:
+        client = await client_of(world, era, ONE, {"elicitation": {"form": {}}})
+        params = {"name": "ask", "arguments": {}}
+        exchange = client.request("tools/call", params)
+        if isinstance(client, Handshake):
+            await settle()
+            (question,) = [message for message in exchange.messages if "id" in message]
+            await client.answer(question, ADA)
+            result = await exchange.result()
+        else:
+            first = await exchange.result()
+            assert first["resultType"] == "input_required"
+            answers = dict.fromkeys(first["inputRequests"], ADA)
+            retry = {**params, "inputResponses": answers, "requestState": first["requestState"]}
+            result = await client.request("tools/call", retry).result()
+        assert result["content"][0]["text"] == "hello Ada"
+
+
+@pytest.mark.parametrize("modern", [False, True])
+async def test_a_call_is_a_task_of_the_clients_protocol_where_it_wants_one(clock: FakeClock, modern: bool) -> None:
+    gate = Gate()
+    settings = HubSettings(default_timeout_ms=3000)
+    demo = full(modern=modern, tools={"slow": gate})
+    async with front({"demo": demo}, clock=clock, settings=settings) as world:
+        older = await world.handshake(url=ONE)
+        params = {"name": "slow", "arguments": {}}
+        created = (await older.request("tools/call", {**params, "task": {"ttl": 60_000}}).result())["task"]
+        assert (created["status"], created["ttl"]) == ("working", 60_000)
+        newer = world.modern(TASKS, url=ONE)
+        call = newer.request("tools/call", params)
+        await settle()
+        await clock.advance(3)
+        task = await call.result()
+        assert (task["resultType"], task["status"]) == ("task", "working")
+        # One that knows no tasks waits for as long as it takes.
+        waiting = [world.modern(url=ONE).request("tools/call", params), older.request("tools/call", params)]
+        await settle()
+        await clock.advance(600)
+        assert [one.is_complete for one in waiting] == [False, False]
+        gate.opened.set()
+        for one in waiting:
+            assert (await one.result())["content"] == text_result("done")["content"]
+        # Its time ran out long ago.
+        failed = await newer.request("tasks/get", {"taskId": task["taskId"]}).response()
+        assert failed.get("error", {}).get("code") == -32602
+
+
+async def test_logs_and_progress_of_a_call_go_on_its_own_stream(clock: FakeClock) -> None:
+    async def work(call: ScriptedCall) -> str:
+        await call.peer.notify("notifications/message", {"level": "info", "data": "working"})
+        await call.progress(1, 2, "half")
+        return "done"
+
+    async with front({"demo": full(tools={"work": work})}, clock=clock) as world:
+        client = await world.handshake(url=ONE)
+        params = {"name": "work", "arguments": {}, "_meta": {"progressToken": "t"}}
+        exchange = client.request("tools/call", params)
+        await exchange.result()
+        log, progress, _ = exchange.messages
+        assert log["params"] == {"level": "info", "data": "working"}
+        assert progress["params"] == {"progressToken": "t", "progress": 1.0, "total": 2.0, "message": "half"}
+        # A modern client hears what it asked for with the request.
+        modern = world.modern(url=ONE)
+        silent = modern.request("tools/call", params)
+        await silent.result()
+        assert [message.get("method") for message in silent.messages] == [None]
+        loud = modern.request("tools/call", params, meta={"io.modelcontextprotocol/logLevel": "debug"})
+        await loud.result()
+        assert [message.get("method") for message in loud.messages] == ["notifications/message", None]
+
+
+async def test_setting_the_level_and_the_clients_notifications_reach_the_server(clock: FakeClock) -> None:
+    demo = full()
+    async with front({"demo": demo}, clock=clock) as world:
+        client = await world.handshake(url=ONE)
+        assert await client.request("logging/setLevel", {"level": "debug"}).result() == {}
+        assert ("logging/setLevel", {"level": "debug"}) in demo.received
+        assert await client.request("logging/setLevel", {}).failure() == (200, -32602)
+        await client.notify("notifications/roots/list_changed", {"x": 1})
+        await client.notify("notifications/progress", {"progressToken": 1, "progress": 1})
+        await settle()
+        assert demo.received[-1] == ("notifications/roots/list_changed", {"x": 1})
+
+
+# Subscriptions
+
+
+async def test_a_subscription_that_is_repeated_ends_with_one_word(clock: FakeClock) -> None:
+    demo = full()
+    async with front({"demo": demo}, clock=clock) as world:
+        client = await world.handshake(url=ONE)
+        stream = client.get()
+        for _ in range(2):
+            assert await client.request("resources/subscribe", {"uri": "demo://a"}).result() == {}
+        await demo.notify("notifications/resources/updated", {"uri": "demo://a"})
+        await settle()
+        assert [message["params"] for message in stream.messages] == [{"uri": "demo://a"}]
+        assert await client.request("resources/unsubscribe", {"uri": "demo://a"}).result() == {}
+        assert "resources/unsubscribe" in demo.received_methods()
+        assert await client.request("resources/subscribe", {}).failure() == (200, -32602)
+
+
+async def test_a_subscription_that_the_server_refuses_is_none(clock: FakeClock) -> None:
+    async def refuse(_params: Mapping[str, Any]) -> dict[str, Any]:
+        raise PeerError(-32050, "not this one")
+
+    demo = full(methods={"resources/subscribe": refuse})
+    async with front({"demo": demo}, clock=clock) as world:
+        client = await world.handshake(url=ONE)
+        assert await client.request("resources/subscribe", {"uri": "demo://a"}).failure() == (200, -32050)
+        assert client.session.link("demo").subscriptions == {}
+        wanted = {"notifications": {"resourceSubscriptions": ["demo://a"]}}
+        listening = world.modern(url=ONE).request("subscriptions/listen", wanted)
+        assert (await listening.failure())[1] == -32050
+
+
+@pytest.mark.parametrize("modern", [False, True])
+async def test_a_modern_client_listens_for_changes(clock: FakeClock, modern: bool) -> None:
+    demo = full(modern=modern)
+    async with front({"demo": demo}, clock=clock) as world:
+        client = world.modern(url=ONE)
+        wanted = {"toolsListChanged": True, "resourceSubscriptions": ["demo://a"]}
+        listening = [client.request("subscriptions/listen", {"notifications": wanted}) for _ in range(2)]
+        deaf = client.request("subscriptions/listen", {"notifications": {"promptsListChanged": True}})
+        # A server that never says that it listens is not waited for long.
+        await clock.advance(6)
+        for method, params in (
+            ("notifications/tools/list_changed", {}),
+            ("notifications/prompts/list_changed", {}),
+            ("notifications/resources/updated", {"uri": "demo://a"}),
+            ("notifications/resources/updated", {"uri": "demo://b"}),
+        ):
+            await demo.notify(method, params)
+        await settle()
+        for exchange in listening:
+            assert [message["method"] for message in exchange.messages] == [
+                "notifications/subscriptions/acknowledged",
+                "notifications/tools/list_changed",
+                "notifications/resources/updated",
+            ]
+        assert [message["method"] for message in deaf.messages][1:] == ["notifications/prompts/list_changed"]
+        listening[0].drop()
+        await settle()
+        assert "resources/unsubscribe" not in demo.received_methods()
+        listening[1].drop()
+        await settle()
+        if not modern:
+            assert demo.received_methods()[-1] == "resources/unsubscribe"
+
+
+async def test_a_server_that_does_not_know_how_to_unsubscribe_ends_nobodys_session(clock: FakeClock) -> None:
+    async def refuse(_params: Mapping[str, Any]) -> dict[str, Any]:
+        raise PeerError(-32601, "Method not found")
+
+    demo = full(methods={"resources/unsubscribe": refuse})
+    async with front({"demo": demo}, clock=clock) as world:
+        client = world.modern(url=ONE)
+        wanted = {"notifications": {"resourceSubscriptions": ["demo://a"]}}
+        listening = client.request("subscriptions/listen", wanted)
+        await settle()
+        (session,) = world.hub.sessions.values()
+        listening.drop()
+        await settle()
+        await client.request("tools/list").result()
+        assert list(world.hub.sessions.values()) == [session]
+
+
+async def test_a_server_that_is_removed_under_a_listener_ends_nobodys_session(clock: FakeClock) -> None:
+    async with front({"demo": full(), "other": full("other")}, clock=clock) as world:
+        client = world.modern(url=ALL)
+        listening = client.request("subscriptions/listen", {"notifications": {"resourceSubscriptions": ["demo://a"]}})
+        await settle()
+        await world.hub.remove_server("demo")
+        listening.drop()
+        await settle()
+        tools = (await client.request("tools/list").result())["tools"]
+        assert [tool["name"] for tool in tools] == ["other__echo", "other__ask"]
+        older = await world.handshake(url=ALL)
+        await older.notify("notifications/roots/list_changed")
+
+
+# Servers that are away
+
+
+async def test_a_server_that_comes_back_is_used_again_and_its_new_tools_are_told(clock: FakeClock) -> None:
+    demo = full()
+    async with front({"demo": demo}, clock=clock) as world:
+        client = await world.handshake(url=ONE)
+        stream = client.get()
+        await client.request("tools/list").result()
+        await client.request("resources/subscribe", {"uri": "demo://a"}).result()
+        await demo.die()
+        demo.tools = {"echo": echo, "new": echo}
+        await clock.advance(5)
+        result = await client.request("tools/call", {"name": "new", "arguments": {"text": "hi"}}).result()
+        assert result == text_result("hi")
+        assert "notifications/tools/list_changed" in [message.get("method") for message in stream.messages]
+        assert demo.received_methods().count("resources/subscribe") == 2
+
+
+async def test_a_call_in_flight_at_a_server_that_dies_is_an_error(clock: FakeClock) -> None:
+    gate = Gate()
+    demo = full(tools={"slow": gate})
+    async with front({"demo": demo}, clock=clock) as world:
+        older, newer = await world.handshake(url=ONE), world.modern(url=ONE)
+        params = {"name": "slow", "arguments": {}}
+        calls = [older.request("tools/call", params), newer.request("tools/call", params)]
+        await gate.reached.wait()
+        await settle()
+        await demo.die()
+        await settle()
+        for call in calls:
+            assert (await call.failure())[1] == -32603
+
+
+async def test_a_server_that_cannot_be_had_is_an_error_that_says_so(clock: FakeClock) -> None:
+    async def refuse(_params: Mapping[str, Any]) -> dict[str, Any]:
+        raise PeerError(-32050, "not today")
+
+    demo = full(methods={"initialize": refuse})
+    async with front({"demo": demo}, clock=clock) as world:
+        client = world.modern(url=ONE)
+        _, code = await client.request("tools/list").failure()
+        assert code == -32603
+        sessions = len(world.hub.sessions)
+        with pytest.raises(AssertionError):
+            await world.handshake(url=ONE)
+        await settle()
+        # No session is left of a handshake that came to nothing.
+        assert len(world.hub.sessions) == sessions
+        # What is not at all is not found.
+        for url in ("/mcp/server/nowhere", "/mcp/server/", "/mcp/x", "/mcp/server/demo/x"):
+            assert (await world.modern(url=url).request("tools/list").failure())[0] == 404
+
+
+async def test_a_session_is_of_the_endpoint_that_it_was_opened_at(clock: FakeClock) -> None:
+    async with front({"demo": full(), "other": full("other")}, clock=clock) as world:
+        client = await world.handshake(url=ONE)
+        for url in ("/mcp", ALL, "/mcp/server/other"):
+            client.url = url
+            assert (await client.request("ping").failure())[0] == 404
+        client.url = ONE + "/"
+        assert await client.request("ping").result() == {}
+
+
+# All of them
+
+
+@PAIRS
+async def test_all_servers_are_seen_as_one(clock: FakeClock, era: str, modern: bool) -> None:
+    servers = {"demo": full(modern=modern), "other": full("other"), "other__x": full("x")}
+    async with front(servers, clock=clock) as world:
+        client = await client_of(world, era, ALL)
+        if isinstance(client, Handshake):
+            declared = client.introduction["capabilities"]
+            assert client.introduction["serverInfo"]["name"] == "emceepee"
+        else:
+            declared = (await client.request("server/discover").result())["capabilities"]
+        assert set(FULL) <= set(declared)
+        tools = (await client.request("tools/list").result())["tools"]
+        names = [tool["name"] for tool in tools]
+        assert names == [f"{server}__{tool}" for server in servers for tool in ("echo", "ask")]
+        for name in names[::2]:
+            params = {"name": name, "arguments": {"text": name}}
+            assert plain(await client.request("tools/call", params).result()) == text_result(name)
+        prompts = (await client.request("prompts/list").result())["prompts"]
+        assert [prompt["name"] for prompt in prompts] == ["demo__greet", "other__greet", "other__x__greet"]
+        prompt = await client.request("prompts/get", {"name": "other__x__greet"}).result()
+        assert prompt["messages"][0]["content"]["text"] == "x greet"
+        resources = (await client.request("resources/list").result())["resources"]
+        assert [resource["uri"] for resource in resources] == ["demo://a", "other://a", "x://a"]
+        templates = (await client.request("resources/templates/list").result())["resourceTemplates"]
+        assert len(templates) == 3
+        for uri, owner in (("other://a", "other"), ("x://by-id/7", "x"), ("demo://a", "demo")):
+            read = await client.request("resources/read", {"uri": uri}).result()
+            assert read["contents"][0]["text"] == owner
+        argument = {"argument": {"name": "a", "value": ""}}
+        for ref, values in (
+            ({"type": "ref/prompt", "name": "other__greet"}, ["other", "greet"]),
+            ({"type": "ref/resource", "uri": "x://by-id/{id}"}, ["x", "x://by-id/{id}"]),
+        ):
+            completion = await client.request("completion/complete", {"ref": ref, **argument}).result()
+            assert completion["completion"]["values"] == values
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("tools/call", {"name": "echo"}),
+        ("tools/call", {"name": "nowhere__echo"}),
+        ("tools/call", {"name": "demo_echo"}),
+        ("tools/call", {"name": 7}),
+        ("prompts/get", {"name": "greet"}),
+        ("resources/read", {"uri": "nowhere://a"}),
+        ("resources/read", {}),
+        ("completion/complete", {}),
+        ("completion/complete", {"ref": {"type": "ref/prompt", "name": "greet"}}),
+    ],
+)
+async def test_what_belongs_to_no_server_is_an_invalid_parameter(
+    clock: FakeClock, method: str, params: dict[str, Any]
+) -> None:
+    async with front({"demo": full()}, clock=clock) as world:
+        client = await world.handshake(url=ALL)
+        assert await client.request(method, params).failure() == (200, -32602)
+        assert await client.request("vendor/x").failure() == (200, -32601)
+
+
+async def test_one_server_that_fails_costs_the_others_nothing(clock: FakeClock) -> None:
+    async def refuse(_params: Mapping[str, Any]) -> dict[str, Any]:
+        raise PeerError(-32050, "not today")
+
+    lists = ("tools/list", "resources/list", "resources/templates/list", "prompts/list", "logging/setLevel")
+    bad = full("bad", methods=dict.fromkeys(lists, refuse))
+    away = full("away", methods={"initialize": refuse})
+    async with front({"bad": bad, "away": away, "demo": full()}, clock=clock) as world:
+        client = await world.handshake(url=ALL)
+        for method, key in (("tools/list", "tools"), ("resources/list", "resources"), ("prompts/list", "prompts")):
+            listed = (await client.request(method).result())[key]
+            assert all("demo" in str(item.get("uri", item["name"])) for item in listed)
+            assert listed
+        read = await client.request("resources/read", {"uri": "demo://by-id/1"}).result()
+        assert read["contents"][0]["text"] == "demo"
+        assert (await client.request("tools/call", {"name": "away__echo"}).failure())[1] == -32603
+
+
+async def test_a_server_that_comes_or_goes_changes_the_lists(clock: FakeClock) -> None:
+    async with front({"demo": full()}, clock=clock, others={"late": full("late")}) as world:
+        client = await world.handshake(url=ALL)
+        stream = client.get()
+        await client.request("tools/list").result()
+        await settle()
+        before = len(stream.messages)
+        await world.hub.put_server(ServerConfig(name="late", url="http://late.invalid/mcp"))
+        await settle()
+        told = [message["method"] for message in stream.messages[before:]]
+        assert "notifications/tools/list_changed" in told
+        names = [tool["name"] for tool in (await client.request("tools/list").result())["tools"]]
+        assert "late__echo" in names
+        await world.hub.remove_server("late")
+        await settle()
+        names = [tool["name"] for tool in (await client.request("tools/list").result())["tools"]]
+        assert names == ["demo__echo", "demo__ask"]
+
+
+@pytest.mark.parametrize("modern", [False, True])
+async def test_a_question_and_a_task_at_one_of_all(clock: FakeClock, modern: bool) -> None:
+    async with front({"other": full("other"), "demo": full(modern=modern)}, clock=clock) as world:
+        client = world.modern({"elicitation": {}}, url=ALL)
+        params = {"name": "demo__ask", "arguments": {}}
+        first = await client.request("tools/call", params).result()
+        assert first["resultType"] == "input_required"
+        answers = dict.fromkeys(first["inputRequests"], ADA)
+        retry = {**params, "inputResponses": answers, "requestState": first["requestState"]}
+        assert (await client.request("tools/call", retry).result())["content"][0]["text"] == "hello Ada"
+        older = await world.handshake({"elicitation": {}}, url=ALL)
+        exchange = older.request("tools/call", params)
+        await settle()
+        await older.answer(exchange.messages[0], ADA)
+        assert (await exchange.result())["content"][0]["text"] == "hello Ada"
+
+
+async def test_a_header_of_an_argument_has_to_say_what_the_argument_says(clock: FakeClock) -> None:
+    schema = {"type": "object", "properties": {"text": {"type": "string", "x-mcp-header": "Text"}}}
+    demo = full(definitions={"echo": {"inputSchema": schema}})
+    async with front({"demo": demo}, clock=clock) as world:
+        client = world.modern(url=ONE)
+        params = {"name": "echo", "arguments": {"text": "hi"}}
+        for headers in ({}, {"mcp-param-text": "other"}):
+            assert await client.request("tools/call", params, headers=headers).failure() == (400, -32020)
+        result = await client.request("tools/call", params, headers={"mcp-param-text": "hi"}).result()
+        assert plain(result) == text_result("hi")
