@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import anyio
 import pytest
 
 from emceepee.config import HubSettings, ServerConfig
@@ -468,6 +469,52 @@ async def test_one_server_that_fails_costs_the_others_nothing(clock: FakeClock) 
         read = await client.request("resources/read", {"uri": "demo://by-id/1"}).result()
         assert read["contents"][0]["text"] == "demo"
         assert (await client.request("tools/call", {"name": "away__echo"}).failure())[1] == -32603
+
+
+async def test_a_server_that_hangs_is_waited_for_once_and_told_when_it_is_there(clock: FakeClock) -> None:
+    arrived = anyio.Event()
+
+    async def hang(_params: Mapping[str, Any]) -> dict[str, Any]:
+        await arrived.wait()
+        return {
+            "protocolVersion": "2025-11-25",
+            "capabilities": FULL,
+            "serverInfo": {"name": "late", "version": "1"},
+        }
+
+    late = full("late", methods={"initialize": hang})
+    async with front({"late": late, "demo": full()}, clock=clock) as world:
+        client = world.modern(url=ALL)
+        first = client.request("tools/list")
+        await settle()
+        assert not first.done.is_set()
+        await clock.advance(10)
+        assert len((await first.result())["tools"]) == 2
+        second = client.request("tools/list")
+        await settle()
+        assert len((await second.result())["tools"]) == 2
+        listening = client.request("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+        await clock.advance(6)
+        arrived.set()
+        await settle()
+        assert "notifications/tools/list_changed" in [message["method"] for message in listening.messages]
+        third = client.request("tools/list")
+        assert len((await third.result())["tools"]) == 4
+
+
+async def test_a_server_that_never_lists_anything_is_left_out(clock: FakeClock) -> None:
+    async def hang(_params: Mapping[str, Any]) -> dict[str, Any]:
+        await anyio.sleep_forever()
+        return {}
+
+    hanging = full("hanging", methods=dict.fromkeys(("prompts/list", "resources/list"), hang))
+    async with front({"hanging": hanging, "demo": full()}, clock=clock) as world:
+        client = await world.handshake(url=ALL)
+        prompts, read = client.request("prompts/list"), client.request("resources/read", {"uri": "demo://a"})
+        await settle()
+        await clock.advance(10)
+        assert [prompt["name"] for prompt in (await prompts.result())["prompts"]] == ["demo__greet"]
+        assert (await read.result())["contents"][0]["text"] == "demo"
 
 
 async def test_a_server_that_comes_or_goes_changes_the_lists(clock: FakeClock) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeAlias
+from weakref import WeakKeyDictionary
 
 import anyio
 from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND
@@ -29,6 +31,9 @@ SEPARATOR = "__"
 CONNECT_SECONDS = 10.0
 """How long a list waits for servers that are just being connected; those that take longer tell when they are there."""
 
+LIST_SECONDS = 10.0
+"""How long one server may take to list what it has, before the others are listed without it."""
+
 _LISTS: Mapping[str, tuple[str, str, Callable[[ServerConnection], Awaitable[list[JsonObject]]]]] = {
     "tools/list": ("tools", "tools", lambda server: server.list_tools()),
     "prompts/list": ("prompts", "prompts", lambda server: server.list_prompts()),
@@ -44,6 +49,8 @@ class AllService:
 
     def __init__(self) -> None:
         self._services: dict[str, ServerService] = {}
+        self._late: WeakKeyDictionary[Session, set[str]] = WeakKeyDictionary()
+        """Servers that a session has waited for in vain: once is enough."""
 
     async def introduce(self, session: Session, client: ClientFacts) -> JsonObject:
         servers = await self._connected(session)
@@ -127,6 +134,7 @@ class AllService:
         """The servers that can be had within a reasonable time, in the order of the registry."""
         session.connect_all()
         found: dict[str, ServerConnection] = {}
+        late = self._late.setdefault(session, set())
 
         async def connect(name: str) -> None:
             try:
@@ -135,10 +143,14 @@ class AllService:
                 return
 
         names = [config.name for config in session.registry]
-        with session.clock.move_on_after(CONNECT_SECONDS):
+        waited_for = [name for name in names if name not in late or session.link(name).server is not None]
+        with session.clock.move_on_after(CONNECT_SECONDS) as waiting:
             async with anyio.create_task_group() as tasks:
-                for name in names:
+                for name in waited_for:
                     tasks.start_soon(connect, name)
+        late.difference_update(found)
+        if waiting.cancelled_caught:
+            late.update(name for name in waited_for if name not in found)
         return {name: found[name] for name in names if name in found}
 
     async def _list(self, visit: Visit) -> JsonObject:
@@ -152,10 +164,11 @@ class AllService:
                 return
 
         servers = await self._connected(visit.session)
-        async with anyio.create_task_group() as tasks:
-            for name, server in servers.items():
-                if capability in server.capabilities:
-                    tasks.start_soon(gather, name, server)
+        with visit.session.clock.move_on_after(LIST_SECONDS):
+            async with anyio.create_task_group() as tasks:
+                for name, server in servers.items():
+                    if capability in server.capabilities:
+                        tasks.start_soon(gather, name, server)
         prefixed = capability != "resources"
         return {
             key: [
@@ -181,10 +194,10 @@ class AllService:
         servers = await self._connected(session)
         able = {name: server for name, server in servers.items() if "resources" in server.capabilities}
         for name, server in able.items():
-            if any(resource.get("uri") == uri for resource in await _listed(server.list_resources)):
+            if any(resource.get("uri") == uri for resource in await _listed(session, server.list_resources)):
                 return name
         for name, server in able.items():
-            for template in await _listed(server.list_resource_templates):
+            for template in await _listed(session, server.list_resource_templates):
                 if uri.startswith(str(template.get("uriTemplate", "")).split("{")[0] or uri):
                     return name
         raise PeerError(INVALID_PARAMS, f"Resource not found: {uri}", {"uri": uri})
@@ -200,9 +213,8 @@ class AllService:
         return await self._delegate(visit, server, visit.params)
 
 
-async def _listed(ask: Callable[[], Awaitable[list[JsonObject]]]) -> list[JsonObject]:
+async def _listed(session: Session, ask: Callable[[], Awaitable[list[JsonObject]]]) -> list[JsonObject]:
     """What a server lists; one that cannot say must not stand in the way of the others."""
-    try:
+    with suppress(WireError), session.clock.move_on_after(LIST_SECONDS):
         return await ask()
-    except WireError:
-        return []
+    return []
