@@ -57,7 +57,11 @@ async def _strike(blow: str, world: World, records: Records, rng: Random, healin
         case "kill a stdio server":
             if not (pids := world.stdio_pids()):
                 return False
-            os.kill(rng.choice(pids), signal.SIGKILL)
+            try:
+                os.kill(rng.choice(pids), signal.SIGKILL)
+            except ProcessLookupError:
+                # It has ended since we looked.
+                return False
         case "kill an HTTP server":
             await server.kill()
             await anyio.sleep(rng.uniform(*DOWN_S))

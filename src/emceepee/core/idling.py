@@ -1,8 +1,9 @@
 """How long a session has been idle, over restarts.
 
 Time goes on while the hub is down: what was written down last says since when a session is idle, so that one whose
-client never comes back ends, however often the hub is restarted. Not every activity is written down, only one that
-comes some time after the last; a session gets that time on top after a restart, and so never too little.
+client never comes back ends. Not every activity is written down, only one that comes some time after the last; a session
+gets that time on top after a restart, and so never too little. And however long the hub was down, its clients get a
+minute to come back.
 """
 
 from __future__ import annotations
@@ -15,6 +16,10 @@ __all__ = ["Idleness"]
 
 SHARE = 1 / 4
 """Of the time that a session may be idle: how much later than the last an activity has to be to be written down."""
+
+
+GRACE = 60.0
+"""Seconds after a restart in which no session ends for being idle, unless it may be idle for less."""
 
 
 class Idleness:
@@ -31,7 +36,8 @@ class Idleness:
         if saved_at is not None:
             age = max(0.0, clock.now() - saved_at)
             self._saved -= age
-            self._last -= max(0.0, age - idle_seconds * SHARE)
+            idle_for = max(0.0, age - idle_seconds * SHARE)
+            self._last -= min(idle_for, idle_seconds - min(idle_seconds, GRACE))
 
     def touch(self) -> None:
         self._last = self._clock.monotonic()
