@@ -91,9 +91,8 @@ class SdkProgram:
             return types.CreateMessageResult(role="assistant", content=content, model="m")
 
         where = target[0] if _is_url(target) else StdioServerParameters(command=target[0], args=list(target[1:]))
-        client = Client(where, elicitation_callback=elicited, sampling_callback=sampled)
+        client = Client(where, mode="2026-07-28", elicitation_callback=elicited, sampling_callback=sampled)
         self._clients[connection] = await self._tasks.start(self._hold, client)
-        assert client.protocol_version == "2026-07-28"
 
     async def _hold(self, client: Client, *, task_status: anyio.abc.TaskStatus[Client]) -> None:
         async with client:

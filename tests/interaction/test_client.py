@@ -73,6 +73,25 @@ async def test_a_server_that_ignores_the_probe_is_spoken_to_in_the_handshake_era
             assert server.era == "handshake"
 
 
+async def test_a_server_that_is_known_to_be_modern_has_a_minute_to_start(clock: FakeClock) -> None:
+    started = anyio.Event()
+    introduction = {"supportedVersions": ["2026-07-28"], "capabilities": {}}
+
+    async def late(_params: Mapping[str, Any]) -> dict[str, Any]:
+        await started.wait()
+        return introduction
+
+    async def take_its_time() -> None:
+        await clock.advance(50)
+        started.set()
+
+    scripted = ScriptedServer(methods={"server/discover": late}, modern=True)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(take_its_time)
+        async with connected(scripted, clock, era="modern") as server:
+            assert server.era == "modern"
+
+
 async def test_an_old_version_that_the_server_answers_with_is_taken(clock: FakeClock) -> None:
     async def old(_params: Mapping[str, Any]) -> dict[str, Any]:
         return {"protocolVersion": "2024-11-05", "capabilities": {}, "serverInfo": {"name": "old", "version": "0"}}

@@ -47,6 +47,7 @@ async def direct_names() -> list[str]:
     capabilities = {
         "elicitation": {"form": {}, "url": {}},
         "sampling": {},
+        "roots": {"listChanged": True},
         "tasks": {"list": {}, "cancel": {}, "requests": task_requests},
     }
     program = [*node_script("mcp-server-everything"), "stdio"]

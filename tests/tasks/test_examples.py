@@ -35,7 +35,8 @@ def url(servers: Servers, peer: PeerName) -> str:
 async def test_an_example_follows_a_task_over_http(servers: Servers) -> None:
     lines = await run("follow_a_task.py", url(servers, "npm"), "work", '{"topic": "bees"}')
     assert lines[0].startswith("The server made a task of it:")
-    assert "It is working: reading" in lines
+    # Which of its states is seen depends on when it is asked.
+    assert {"It is working: reading", "It is working: writing"} & set(lines)
     assert lines[-1] == "worked on bees"
 
 

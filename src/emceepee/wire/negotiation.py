@@ -30,8 +30,8 @@ EraChoice: TypeAlias = Literal["auto", "handshake", "handshake_first", "modern"]
 PROBE_TIMEOUT = 10.0
 """Seconds for `server/discover`: enough for a server that is just starting, bearable for one that ignores the probe."""
 
-HANDSHAKE_TIMEOUT = 60.0
-"""Seconds for `initialize`: `npx` and `uvx` download a server before they run it."""
+LAST_TIMEOUT = 60.0
+"""Seconds for what nothing is tried after: `npx` and `uvx` download a server before they run it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ async def negotiate(peer: Peer, identity: Identity, choice: EraChoice = "auto") 
         PeerError, RequestTimedOut, ConnectionLost: as for any request.
     """
     if choice == "modern":
-        return await _discover(peer, identity)
+        return await _discover(peer, identity, timeout=LAST_TIMEOUT)
     if choice == "auto" and (negotiated := await _probe(peer, identity)) is not None:
         return negotiated
     try:
@@ -102,12 +102,12 @@ async def negotiate(peer: Peer, identity: Identity, choice: EraChoice = "auto") 
         # A slow server can answer the probe after we gave up on it, and is modern from then on.
         if choice == "handshake" or error.code not in (UNSUPPORTED_PROTOCOL_VERSION, METHOD_NOT_FOUND):
             raise
-    return await _discover(peer, identity)
+    return await _discover(peer, identity, timeout=PROBE_TIMEOUT)
 
 
-async def _discover(peer: Peer, identity: Identity) -> Negotiated:
+async def _discover(peer: Peer, identity: Identity, *, timeout: float) -> Negotiated:
     era = ModernEra(identity)
-    answer = await peer.request("server/discover", {}, era=era, timeout=PROBE_TIMEOUT)
+    answer = await peer.request("server/discover", {}, era=era, timeout=timeout)
     versions = answer.get("supportedVersions")
     if not isinstance(versions, list) or era.version not in versions:
         raise ConnectFailed(peer.transport.target, f"it does not speak {era.version}, but {versions}")
@@ -117,7 +117,7 @@ async def _discover(peer: Peer, identity: Identity) -> Negotiated:
 async def _probe(peer: Peer, identity: Identity) -> Negotiated | None:
     """`_discover`, with None for a server that may still speak a handshake version."""
     try:
-        return await _discover(peer, identity)
+        return await _discover(peer, identity, timeout=PROBE_TIMEOUT)
     except (RequestTimedOut, ConnectFailed):
         return None
     except PeerError as error:
@@ -154,7 +154,7 @@ async def _handshake(peer: Peer, identity: Identity) -> Negotiated:
 async def _initialize(peer: Peer, params: dict[str, Any]) -> Mapping[str, Any]:
     """Offer our newest handshake version, and after a refusal the older ones that the server names."""
     try:
-        return await peer.request("initialize", params, timeout=HANDSHAKE_TIMEOUT)
+        return await peer.request("initialize", params, timeout=LAST_TIMEOUT)
     except PeerError as error:
         supported = error.data.get("supported") if isinstance(error.data, Mapping) else None
         if error.code != INVALID_PARAMS or not isinstance(supported, list):
@@ -162,7 +162,7 @@ async def _initialize(peer: Peer, params: dict[str, Any]) -> Mapping[str, Any]:
         common = [version for version in reversed(HANDSHAKE_PROTOCOL_VERSIONS) if version in supported]
         if not common:
             raise
-    return await peer.request("initialize", {**params, "protocolVersion": common[0]}, timeout=HANDSHAKE_TIMEOUT)
+    return await peer.request("initialize", {**params, "protocolVersion": common[0]}, timeout=LAST_TIMEOUT)
 
 
 def _adopt(peer: Peer, era: Era, answer: Mapping[str, Any]) -> Negotiated:
