@@ -8,6 +8,7 @@ import pytest
 
 from emceepee.config import HubSettings
 from emceepee.core.state import SessionLimits
+from emceepee.store import MemoryStore
 from emceepee.testing import FakeClock, ScriptedCall, ScriptedServer, form, settle, text_result
 from tests.front.clients import front
 from tests.interaction.gates import Gate, ask_name
@@ -223,6 +224,30 @@ async def test_it_stands_with_the_tasks_of_its_server_too(clock: FakeClock) -> N
         (listed,) = (await tools.call("list_servers")).json["servers"]
         assert listed["pending_questions"] == 1
         gate.opened.set()
+
+
+async def test_a_question_that_outlives_the_hub_is_on_the_board_again_and_not_told_twice(clock: FakeClock) -> None:
+    store, demo = MemoryStore(), server(modern=True)
+    async with front({"demo": demo}, clock=clock, store=store) as world:
+        tools = await world.handshake()
+        plain = await world.handshake(url="/mcp/server/demo")
+        plain.request("tools/call", CALL_ASK)
+        await settle()
+        before = await tools.call("get_elicitations")
+        assert "elicitation_request" in before.event_types
+        (question,) = before.json["elicitations"]
+    async with front({"demo": demo}, clock=clock, store=store) as world:
+        tools.world = plain.world = world
+        after = await tools.call("get_elicitations")
+        assert after.json["elicitations"] == [question]
+        assert "elicitation_request" not in after.event_types
+        answered = await tools.call(
+            "respond_to_elicitation", request_id=question["request_id"], action="accept", content={"name": "Ada"}
+        )
+        assert answered.json["success"] is True
+        await settle()
+        (task,) = plain.session.state.tasks.find(terminal=True)
+        assert (task.status, task.result) == ("completed", text_result("hello Ada"))
 
 
 async def test_a_question_that_comes_of_no_call_is_posted(clock: FakeClock) -> None:

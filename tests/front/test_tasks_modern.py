@@ -290,6 +290,23 @@ async def test_nobody_is_told_of_a_task_of_another_principal_nor_without_the_ext
             assert "taskIds" not in acknowledged["params"]["notifications"]
 
 
+async def test_only_what_will_be_told_is_acknowledged_and_the_end_of_the_hub_ends_it_properly(clock: FakeClock) -> None:
+    async with front({"demo": ScriptedServer({})}, clock=clock) as world:
+        wanted = {"notifications": {"toolsListChanged": True, "resourceSubscriptions": ["emceepee://status"]}}
+        own = world.modern().request("subscriptions/listen", wanted, request_id="own")
+        server = world.modern(url="/mcp/server/demo").request(
+            "subscriptions/listen", {"notifications": {"toolsListChanged": True}}, request_id="server"
+        )
+        await clock.advance(6)
+        # The hub's own tools and resources do not change.
+        assert own.messages[0]["params"]["notifications"] == {}
+        assert server.messages[0]["params"]["notifications"] == {"toolsListChanged": True}
+        world.app.stop()
+        for exchange, request_id in ((own, "own"), (server, "server")):
+            meta = {"io.modelcontextprotocol/subscriptionId": request_id}
+            assert await exchange.result() == {"resultType": "complete", "_meta": meta}
+
+
 @pytest.mark.parametrize("wanted", [None, [], "x"])
 async def test_a_subscription_has_to_say_what_for(clock: FakeClock, wanted: Any) -> None:
     async with front({"demo": ScriptedServer({})}, clock=clock) as world:

@@ -46,6 +46,7 @@ _LISTS: Mapping[str, tuple[str, str, Callable[[ServerConnection], Awaitable[list
 class AllService:
     endpoint = "all"
     streams_at_once = True
+    tells_changes = True
 
     def __init__(self) -> None:
         self._services: dict[str, ServerService] = {}

@@ -66,7 +66,7 @@ class HandshakeHttp:
         self._stopping.set()
         for known in self._clients.values():
             for served in tuple(known.client.served.values()):
-                served.end("timed_out")
+                served.on_stop()
 
     async def post(self, service: Service, principal: str, posted: Posted) -> None:
         message = posted.message

@@ -41,6 +41,7 @@ once, in the instructions: 24 times over would cost a model more than the tools 
 class HubService:
     endpoint = ""
     streams_at_once = False
+    tells_changes = False
 
     def __init__(self, hub: Hub) -> None:
         self._tools = ToolBox()

@@ -41,7 +41,7 @@ class ModernHttp:
 
     def stop(self) -> None:
         for served in tuple(self._served):
-            served.end("timed_out")
+            served.on_stop()
 
     async def post(self, service: Service, posted: Posted, *, principal: str, workspace: str | None) -> None:
         message = posted.message

@@ -133,6 +133,8 @@ class ServedRequest(Attendant):
         """Called by the front when the response is out."""
         self.on_unsent: Callable[[], None] = lambda: None
         """Called instead when there was nobody to take it."""
+        self.on_stop: Callable[[], object] = lambda: self.end("timed_out")
+        """Called by the front when the hub ends: the request ends as well, with a response if it has one to give."""
         self.hears_logs = False
         """Whether the server's log messages go to the client as they come."""
         self._post = post

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from typing import Any, TypeAlias
 
+import anyio
 from mcp_types import INVALID_PARAMS
 
 from emceepee.core.tasks import Task
@@ -39,8 +40,9 @@ class Subscription:
         self._visit = visit
         self._find_task = find_task
         self._meta = {SUBSCRIPTION_ID_META_KEY: visit.request.id}
-        self._flags = {flag for flag in _FLAG_OF_METHOD.values() if wanted.get(flag)}
-        self._uris = _strings(wanted.get("resourceSubscriptions"))
+        heard = wanted if service.tells_changes else {}
+        self._flags = {flag for flag in _FLAG_OF_METHOD.values() if heard.get(flag)}
+        self._uris = _strings(heard.get("resourceSubscriptions"))
         self._tasks = self._known_tasks(wanted.get("taskIds")) if visit.client.knows_tasks else {}
         """The tasks to tell of, each with its home."""
         self._told: dict[str, JsonObject] = {}
@@ -62,7 +64,9 @@ class Subscription:
                 self._watch_task(task_id, home, stack)
             for method, params in self._early:
                 self._send(method, params)
-            await session.closed.wait()
+            async with anyio.create_task_group() as open_stream:
+                self._visit.served.on_stop = open_stream.cancel_scope.cancel
+                await session.closed.wait()
         return {"resultType": "complete", "_meta": self._meta}
 
     def _honoured(self) -> JsonObject:

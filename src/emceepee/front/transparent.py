@@ -38,6 +38,7 @@ log = get_logger(__name__)
 
 class ServerService:
     streams_at_once = True
+    tells_changes = True
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -78,6 +78,11 @@ class Service(Protocol):
         """Whether handshake clients get every response as a stream, as the servers behind it would send it."""
         ...
 
+    @property
+    def tells_changes(self) -> bool:
+        """Whether there is ever anything to tell those who listen for changes of lists and resources."""
+        ...
+
     async def introduce(self, session: Session, client: ClientFacts) -> JsonObject:
         """Its `capabilities`, `serverInfo` and `instructions`, for a client of this era.
 
