@@ -1,9 +1,9 @@
 """How long a session has been idle, over restarts.
 
 Time goes on while the hub is down: what was written down last says since when a session is idle, so that one whose
-client never comes back ends. Not every activity is written down, only one that comes some time after the last; a session
-gets that time on top after a restart, and so never too little. And however long the hub was down, its clients get a
-minute to come back.
+client never comes back ends. Not every activity is written down, only one that comes some time after the last; a
+session gets that time on top after a restart, and so never too little. And however long the hub was down, its clients
+get a minute to come back.
 """
 
 from __future__ import annotations
