@@ -60,7 +60,7 @@ def _server(configuration: Configuration, server: str) -> ServerConfig:
     if found is None:
         known = ", ".join(config.name for config in configuration.servers) or "none"
         raise SettingsError(
-            "login", f"there is no server {server!r} in the configuration, which has {known}; or give the URL of one"
+            "SERVER", f"there is no server {server!r} in the configuration, which has {known}; or give the URL of one"
         )
     if found.url is None:
         raise SettingsError("login", f"{server} is a program, which needs no authorisation")

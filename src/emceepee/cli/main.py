@@ -18,7 +18,7 @@ from emceepee.config import Configuration, Settings, Sources
 from emceepee.config.settings import SERVE_ONLY, SETTING_NAMES, merged
 from emceepee.config.sources import DEFAULT_FILE, environment_layer, flag_layer, misspelt
 from emceepee.demo import run_http, run_stdio
-from emceepee.errors import EmceepeeError, exit_code
+from emceepee.errors import EmceepeeError, SettingsError, exit_code
 from emceepee.observe import configure_logging
 
 __all__ = ["main"]
@@ -155,7 +155,11 @@ def _demo_server(options: argparse.Namespace) -> int:
     if options.port is None:
         run_stdio()
     else:
-        run_http(settings.host, settings.port)
+        try:
+            run_http(settings.host, settings.port)
+        except OSError as error:
+            where = f"{settings.host}:{settings.port}"
+            raise SettingsError("--port", f"cannot listen on {where} ({error.strerror}); choose another") from None
     return 0
 
 

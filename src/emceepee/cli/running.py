@@ -52,7 +52,8 @@ def stdio(sources: Sources, configuration: Configuration, *, endpoint: str = "",
     name = endpoint.removeprefix("server/")
     known = sorted(server.name for server in _servers(configuration))
     if name != endpoint and name not in known:
-        raise SettingsError("--server", f"there is no server {name}; there are: {', '.join(known) or 'none'}")
+        there = f"there are: {', '.join(known)}" if known else "there are none: give some with --config FILE, or --demo"
+        raise SettingsError("--server", f"there is no server {name}; {there}")
     _run(partial(_stdio, sources, configuration, endpoint, workspace))
     # A thread may still be blocked reading stdin, and would keep the interpreter from ending.
     sys.stderr.flush()

@@ -67,7 +67,7 @@ class FileSettings:
     layer: Layer
     servers: tuple[ServerConfig, ...]
     ignored: Mapping[str, str] = field(default_factory=dict)
-    """Keys of servers that mean nothing to us, each with the one that was probably meant."""
+    """Keys that mean nothing to us, each with the one that was probably meant."""
 
 
 def load_servers(path: Path) -> list[ServerConfig]:
@@ -179,7 +179,13 @@ def _server(key: str, kind: Format, name: str, entry: object) -> ServerConfig | 
 
 
 def _ignored(document: JsonObject) -> dict[str, str]:
-    return {
+    beside = {} if any(key in SETTING_NAMES for key in document) else document
+    meant_for_us = {
+        printable(key): meant
+        for key in beside
+        if not _is_ours(key) and (meant := nearest(key, (*SETTING_NAMES, "mcpServers"))) is not None
+    }
+    return meant_for_us | {
         f"{table}.{printable(name)}.{printable(stranger)}": meant
         for table in SERVER_TABLES["JSON"]
         for name, entry in document.get(table, {}).items()

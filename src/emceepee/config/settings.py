@@ -243,6 +243,9 @@ def merged(layers: Sequence[Layer]) -> Settings:
         for name in each.given.model_fields_set:
             values[name], keys[name] = getattr(each.given, name), each.key_of(name)
     settings = Settings.model_validate(values)
+    if "token" in values and not settings.token:
+        # Most likely a variable that is not set; without a word, everybody would be let in.
+        raise WrongSettings([SettingsError(keys["token"], "expected a token that is not empty")])
     if settings.token and settings.token_file:
         raise WrongSettings([SettingsError(keys["token_file"], f"expected only one of it and {keys['token']}")])
     if "task_ttl_ms" in values and settings.task_ttl_ms > settings.max_task_ttl_ms:

@@ -17,6 +17,7 @@ import uvicorn
 from mcp import MCPDeprecationWarning
 from mcp.server.mcpserver import Context, MCPServer, Resolve, Sample
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.request_state import RequestStateSecurity
 from mcp.types import CreateMessageResult, LoggingLevel, SamplingMessage, TextContent
 from pydantic import Field
 
@@ -97,6 +98,8 @@ def build() -> MCPServer:
         version=version("emceepee"),
         instructions=INSTRUCTIONS,
         log_level="WARNING",
+        # There is nothing to protect here, and a key of its own for each process would end every booking with it.
+        request_state_security=RequestStateSecurity(keys=["the demo server's requestState, known to all"]),
     )
     _add_tools(server)
     server.resource("demo://menu", title="Menu", description="Everything on the menu today.", mime_type="text/plain")(

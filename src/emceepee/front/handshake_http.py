@@ -112,7 +112,8 @@ class HandshakeHttp:
         except (TooManySessions, SessionClosed) as error:
             raise Refused(503, PeerError(INTERNAL_ERROR, str(error)), request_id=request.id) from None
         except PeerError as error:
-            await send_json(send, error_message(request.id, error), 400)
+            # Many clients show the error of a response only where the status says that there is one to read.
+            await send_json(send, error_message(request.id, error), 200 if error.code == INTERNAL_ERROR else 400)
             return
         self._admit(client)
         header = ((b"mcp-session-id", client.session.id.encode()),)

@@ -87,7 +87,8 @@ class HttpFront:
         principal = await self._gate.principal_of(scope)
         service = self._services.find(path.removeprefix("/mcp").lstrip("/"), principal)
         if service is None:
-            raise _not_found("there are /mcp, /mcp/all, and /mcp/server/{name} for every server of list_servers")
+            names = ", ".join(config.name for config in self._hub.registry.of(principal)) or "none"
+            raise _not_found(f"there are /mcp, /mcp/all, and /mcp/server/{{name}} for these servers: {names}")
         await self._serve(service, principal, scope, receive, send)
 
     async def _serve(self, service: Service, principal: str, scope: Scope, receive: Receive, send: Send) -> None:

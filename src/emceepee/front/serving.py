@@ -53,6 +53,9 @@ def bind(settings: HttpSettings) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((settings.host, settings.port))
+    except socket.gaierror as error:
+        listener.close()
+        raise SettingsError("--host", f"{settings.host} is not an address of this machine ({error.strerror})") from None
     except OSError as error:
         listener.close()
         raise SettingsError(

@@ -18,7 +18,10 @@ class StoreError(EmceepeeError):
     def __init__(self, place: str, reason: str) -> None:
         self.place = place
         self.reason = reason
-        super().__init__(f"{place}: {reason}. To go on without keeping anything, use --data :memory:")
+        super().__init__(
+            f"{place}: {reason}. Use another directory with --data DIR; to go on without keeping anything, "
+            "use --data :memory:"
+        )
 
 
 class Key(NamedTuple):
