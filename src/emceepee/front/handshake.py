@@ -125,11 +125,15 @@ class HandshakeClient:
     async def _answer_about_task(self, request: Request, served: ServedRequest) -> JsonObject:
         match request.method:
             case "tasks/get":
-                return handshake_task(self.session, self._task(request.params))
+                shown = handshake_task(self.session, self._task(request.params))
+                await self.session.durable()
+                return shown
             case "tasks/result":
                 return await self._task_result(self._task(request.params), served)
             case "tasks/list":
-                return self._task_page(request.params.get("cursor"))
+                page = self._task_page(request.params.get("cursor"))
+                await self.session.durable()
+                return page
             case "tasks/cancel":
                 return await self._cancel_task(self._task(request.params))
             case _:
@@ -184,9 +188,19 @@ class HandshakeClient:
         return shown
 
     def _on_task_change(self, task_id: str) -> None:
-        if (told := self._tasks.get(task_id)) is None:
+        if task_id in self._tasks:
+            self.session.spawn(self._tell_task, task_id)
+
+    async def _tell_task(self, task_id: str) -> None:
+        await self.session.durable()
+        told = self._tasks.get(task_id)
+        try:
+            task = self.session.state.tasks.get(task_id)
+        except TaskNotFound:
+            self._tasks.pop(task_id, None)
             return
-        task = self.session.state.tasks.get(task_id)
+        if told is None:
+            return
         shown = handshake_task(self.session, task)
         if shown["status"] == told["status"] and shown.get("statusMessage") == told.get("statusMessage"):
             return

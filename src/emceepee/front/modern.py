@@ -166,7 +166,9 @@ class ModernRequests:
             case "tasks/get":
                 # Whoever asks wants to know now, and not when the server is next due to be asked.
                 session.calls.hurry(task.task_id)
-                return {"resultType": "complete", **extension_task(session, task, visit.client)}
+                shown = extension_task(session, task, visit.client)
+                await session.durable()
+                return {"resultType": "complete", **shown}
             case "tasks/update":
                 answers = _checked_answers(session, task.task_id, visit.params.get("inputResponses"))
                 await _give_answers(session, answers)

@@ -10,7 +10,7 @@ import anyio
 from mcp_types import INVALID_PARAMS
 
 from emceepee.core.tasks import Task
-from emceepee.errors import PeerError
+from emceepee.errors import PeerError, TaskNotFound
 from emceepee.front.task_forms import extension_task
 from emceepee.front.visit import Service, Visit
 from emceepee.hub import Session
@@ -100,14 +100,22 @@ class Subscription:
     def _watch_task(self, task_id: str, session: Session, stack: ExitStack) -> None:
         def on_change(changed: str) -> None:
             if changed == task_id:
-                shown = extension_task(session, session.state.tasks.get(task_id), self._visit.client)
-                if self._told.get(task_id) != shown:
-                    self._told[task_id] = shown
-                    self._send("notifications/tasks", shown)
+                session.spawn(self._tell_task, task_id, session)
 
         stack.callback(session.state.watchers.add(on_change))
         # What it is now, too: it may have changed between its last poll and this.
         on_change(task_id)
+
+    async def _tell_task(self, task_id: str, session: Session) -> None:
+        await session.durable()
+        try:
+            task = session.state.tasks.get(task_id)
+        except TaskNotFound:
+            return
+        shown = extension_task(session, task, self._visit.client)
+        if self._told.get(task_id) != shown:
+            self._told[task_id] = shown
+            self._send("notifications/tasks", shown)
 
     def _send(self, method: str, params: JsonObject) -> None:
         meta = {**(params.get("_meta") or {}), **self._meta}

@@ -36,8 +36,9 @@ __all__ = ["Session"]
 
 log = get_logger(__name__)
 
-DURABLE_TRIES = 3
-"""How often we wait for writes before a response; under a flood of events it could be for ever."""
+DURABLE_TRIES = 100
+"""How often we wait for writes before a response: what came meanwhile has to be durable as well, if it is to be told. A
+flood does not count (`late_events.py`), so this is far more than it takes."""
 
 
 class Session:
