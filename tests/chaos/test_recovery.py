@@ -212,7 +212,8 @@ async def test_events_of_a_response_that_a_kill_cut_are_told_by_the_next_hub(tmp
                 + f"mcp-session-id: {session_id}\r\ncontent-length: {len(body)}\r\n\r\n".encode()
                 + body
             )
-            await anyio.to_thread.run_sync(slow_reader.recv, 1)
+            # More than what begins a stream while there is no result yet.
+            await anyio.to_thread.run_sync(slow_reader.recv, 100_000, socket.MSG_WAITALL)
             # Comes back when everything is written down that was to be written down by now.
             await client.call("list_servers")
             killed_at = datetime.now(UTC)
