@@ -76,13 +76,18 @@ async def _under_chaos(found: World, clients: list[ChaosClient], records: Record
         return monotonic() >= end
 
     with anyio.fail_after(seconds + CALM_LIMIT_S):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(chaos, found, records, rng, is_over)
-            tasks.start_soon(_visitors, found, records, visits, is_over)
+        async with anyio.create_task_group() as listening:
+            all_ended = anyio.Event()
             for client in clients:
-                tasks.start_soon(client.run_listener, is_over)
-                for _ in range(WORKERS):
-                    tasks.start_soon(client.run_worker, is_over)
+                # To the end of the last call of all: a client that is done before may wait longer than it may be idle.
+                listening.start_soon(client.run_listener, all_ended.is_set)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(chaos, found, records, rng, is_over)
+                tasks.start_soon(_visitors, found, records, visits, is_over)
+                for client in clients:
+                    for _ in range(WORKERS):
+                        tasks.start_soon(client.run_worker, is_over)
+            all_ended.set()
 
 
 async def _visitors(found: World, records: Records, rng: Random, is_over: Callable[[], bool]) -> None:

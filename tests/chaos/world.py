@@ -34,7 +34,7 @@ PYTHON = [sys.executable, "-I", "-S"]
 RETENTION_MS = 3_600_000
 """Longer than any run, so that every result that was completed has to be there at its end."""
 
-IDLE_MS = 15_000
+IDLE_MS = 30_000
 """A client whose `initialize` was answered by a dying hub never learns of its session, which ends after this time."""
 
 POLL_S = 0.05
