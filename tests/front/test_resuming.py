@@ -15,7 +15,7 @@ from emceepee.front.streams import EventStream
 from emceepee.testing import Answer, FakeClock, ScriptedCall, ScriptedServer, settle, text_result
 from tests.front.asgi import HttpExchange
 from tests.front.clients import Handshake, front
-from tests.front.stores import FloodedStore
+from tests.front.writes import stuck_at
 from tests.interaction.gates import Gate, echo
 from tests.requirements import requirement
 
@@ -344,27 +344,27 @@ async def test_a_response_that_a_stalled_client_never_took_is_untold(clock: Fake
         assert len(again.json["tasks"]) == 1
 
 
-@pytest.mark.parametrize("writes", range(7))
+@pytest.mark.parametrize("nth", range(4))
 @pytest.mark.parametrize(("tool", "arguments"), [("await_activity", {}), ("execute_tool", {"args": {"text": "hi"}})])
 async def test_nothing_is_lost_with_a_client_that_goes_while_something_is_written_down(
-    clock: FakeClock, tool: str, arguments: dict[str, Any], writes: int
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch, tool: str, arguments: dict[str, Any], nth: int
 ) -> None:
-    store = FloodedStore()
     demo = ScriptedServer({"echo": echo})
-    async with front({"demo": demo}, clock=clock, store=store) as world:
+    async with front({"demo": demo}, clock=clock) as world:
         client = await world.handshake()
         await client.call("list_tools")
         await demo.notify("notifications/x")
         await settle()
         if tool == "execute_tool":
             arguments = {"server": "demo", "tool": "echo", **arguments}
+        put_right = stuck_at(monkeypatch, client.session, nth)
         exchange = client.tool(tool, **arguments)
-        store.writes = writes
         await clock.advance(2)
         was_answered = exchange.is_complete
+        assert was_answered is (nth >= 2)
         exchange.drop()
         await clock.advance(11)
-        store.writes = None
+        put_right()
         assert exchange.done.is_set()
         after = await client.call("list_tasks", include_completed=True)
         assert after.event_types.count("notification") == (0 if was_answered else 1)

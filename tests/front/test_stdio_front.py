@@ -15,10 +15,9 @@ import pytest
 
 from emceepee.front.stdio import StdioFront
 from emceepee.hub import Hub
-from emceepee.store import Store
 from emceepee.testing import FakeClock, ScriptedCall, ScriptedServer, running_hub, settle, text_result
 from tests.front.clients import MODERN, TASKS
-from tests.front.stores import FloodedStore
+from tests.front.writes import stuck_at
 from tests.interaction.gates import Gate, ask_name, echo
 
 pytestmark = pytest.mark.anyio
@@ -99,9 +98,7 @@ def execute(tool: str, **arguments: Any) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def stdio(
-    servers: Mapping[str, ScriptedServer], clock: FakeClock, *, store: Store | None = None, **options: Any
-) -> AsyncIterator[Pipe]:
+async def stdio(servers: Mapping[str, ScriptedServer], clock: FakeClock, **options: Any) -> AsyncIterator[Pipe]:
     """A front on two pipes for the body; it ends when the client hangs up, and nothing may be left then."""
     in_read, in_write = os.pipe()
     out_read, out_write = os.pipe()
@@ -111,7 +108,7 @@ async def stdio(
         os.fdopen(out_read, "rb") as from_front,
         os.fdopen(out_write, "wb") as stdout,
     ):
-        async with running_hub(servers, clock=clock, store=store) as running, anyio.create_task_group() as tasks:
+        async with running_hub(servers, clock=clock) as running, anyio.create_task_group() as tasks:
             front = StdioFront(running.hub, stdin, stdout, **options)
             pipe = Pipe(running.hub, to_front, from_front)
 
@@ -253,24 +250,25 @@ async def test_a_client_that_lost_patience_finds_its_call_among_the_tasks(clock:
         gate.opened.set()
 
 
-@pytest.mark.parametrize("writes", range(7))
+@pytest.mark.parametrize("nth", range(3))
 @pytest.mark.parametrize("reason", ["no more", "timed out"])
 async def test_events_are_not_lost_with_a_wait_that_is_cancelled_at_any_point(
-    clock: FakeClock, writes: int, reason: str
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch, nth: int, reason: str
 ) -> None:
-    store, demo = FloodedStore(), server()
-    async with stdio({"demo": demo}, clock, store=store) as pipe:
+    demo = server()
+    async with stdio({"demo": demo}, clock) as pipe:
         await pipe.initialize()
         await pipe.request(1, "tools/call", {"name": "list_tools", "arguments": {}})
         await demo.notify("notifications/x")
         await settle()
-        store.writes = writes
+        (session,) = pipe.hub.sessions.values()
+        put_right = stuck_at(monkeypatch, session, nth)
         await pipe.send({"id": 2, "method": "tools/call", "params": {"name": "await_activity", "arguments": {}}})
         await pipe.request(3, "ping")
         await settle()
         await pipe.send({"method": "notifications/cancelled", "params": {"requestId": 2, "reason": reason}})
         await pipe.request(4, "ping")
-        store.writes = None
+        put_right()
         after = await pipe.request(5, "tools/call", {"name": "list_tasks", "arguments": {}})
         told = json.dumps([*pipe.others, after])
         assert told.count("notifications/x") == 1
