@@ -2,7 +2,7 @@
 //
 // Its tools have the same names and answers as those of tasks_server.py, so that one test drives both. Over HTTP each
 // session has a server of its own; `statuses` says how that server sees its tasks. `wait` takes until `release` is called
-// with the same `gate`; `open_url` wants a URL opened before it does what it is asked.
+// with the same `gate`, and so does `work` if it has one; `open_url` wants a URL opened before it does what it is asked.
 import { randomUUID } from "node:crypto";
 import { createServer } from "node:http";
 import { createRequire } from "node:module";
@@ -103,7 +103,9 @@ function makeServer() {
     );
 
   const work = async (args, extra, taskId) => {
-    for (const step of ["reading", "writing"]) await extra.taskStore.updateTaskStatus(taskId, "working", step);
+    await extra.taskStore.updateTaskStatus(taskId, "working", "reading");
+    if (args.gate) await gate(args.gate).released;
+    await extra.taskStore.updateTaskStatus(taskId, "working", "writing");
     return text(`worked on ${args.topic ?? "nothing"}`);
   };
 

@@ -2,7 +2,8 @@
 
 Its tools have the same names and answers as those of `tasks_server.mjs`, so that one test drives both. `statuses` says
 how the server itself sees the tasks of its caller, which is how a test learns that a cancellation arrived. `wait` takes
-until `release` is called with the same `gate`; `open_url` wants a URL opened before it does what it is asked.
+until `release` is called with the same `gate`, and so does `work` if it has one; `open_url` wants a URL opened before
+it does what it is asked.
 """
 
 import socket
@@ -143,8 +144,10 @@ async def cancel_own_question(arguments: dict[str, Any]) -> str:
 
 
 async def work(task: ServerTaskContext, arguments: dict[str, Any]) -> str:
-    for step in ("reading", "writing"):
-        await task.update_status(step)
+    await task.update_status("reading")
+    if "gate" in arguments:
+        await wait(arguments)
+    await task.update_status("writing")
     return f"worked on {arguments.get('topic', 'nothing')}"
 
 
