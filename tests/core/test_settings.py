@@ -422,9 +422,16 @@ def test_a_wrong_value_in_the_file_is_refused_with_key_and_expectation(toml: Pat
     assert refusal(toml, f"{name} = {json.dumps(value)}") == {f"{toml}: {name}": described(name).expected}
 
 
+def test_the_level_of_the_logs_may_be_written_in_capitals(toml: Path) -> None:
+    toml.write_text('log_level = "WARNING"')
+    assert Sources(toml, {}, {}).read().settings.log_level == "warning"
+    assert Sources(None, {"EMCEEPEE_LOG_LEVEL": "Debug"}, {}).read().settings.log_level == "debug"
+    assert Sources(None, {}, {"log_level": "INFO"}).read().settings.log_level == "info"
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
-    [("port", "x"), ("port", "-1"), ("allow_spawn", "perhaps"), ("log_level", "INFO"), ("max_logs", "9" * 5000)],
+    [("port", "x"), ("port", "-1"), ("allow_spawn", "perhaps"), ("log_level", "loud"), ("max_logs", "9" * 5000)],
 )
 def test_a_wrong_text_is_refused_with_the_variable_or_the_flag_and_what_was_expected(name: str, text: str) -> None:
     expected = described(name).expected

@@ -50,7 +50,7 @@ def test_wrong_settings_are_refused_with_a_line_for_each(tmp_path: Path, command
         "emceepee: my.toml: max_logs: expected a whole number from 1 to 1000000",
         "emceepee: my.toml: call_timout_ms: there is no such setting; did you mean call_timeout_ms?",
         "emceepee: my.toml: servers.a: url: expected a URL that begins with http:// or https:// and a host; "
-        "headers: Input should be a valid dictionary",
+        'headers: expected an object, such as {"NAME": "text"}',
         "emceepee: EMCEEPEE_MAX_EVENTS: expected a whole number from 10 to 1000000",
         "emceepee: --max-tasks: expected a whole number from 1 to 100000",
     ]
@@ -76,7 +76,16 @@ def test_stdio_does_not_look_into_the_folder_that_a_client_happens_to_work_in(tm
 
 def test_the_settings_of_serve_are_no_flags_of_stdio(tmp_path: Path) -> None:
     status, lines = run(tmp_path, "stdio", "--port", "1")
-    assert (status, lines[-1]) == (2, "emceepee: error: unrecognized arguments: --port 1")
+    assert (status, lines[-1]) == (2, "emceepee stdio: error: unrecognized arguments: --port 1")
+
+
+def test_a_flag_that_was_probably_meant_otherwise_is_refused_with_the_right_one(tmp_path: Path) -> None:
+    status, lines = run(tmp_path, "serve", "--confg=x", "--call-timeout", "5")
+    assert status == 2
+    assert lines[-1] == (
+        "emceepee serve: error: unrecognized arguments: --confg=x --call-timeout 5 "
+        "(did you mean --config, --call-timeout-ms?)"
+    )
 
 
 def test_the_settings_of_the_hub_are_none_of_the_demo_servers_business(tmp_path: Path) -> None:

@@ -13,13 +13,17 @@ from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 
 from emceepee.config.access import is_token
 
-__all__ = ["HostNames", "HttpUrl", "Token", "Tokens", "Words"]
+__all__ = ["AnyCase", "HostNames", "HttpUrl", "Token", "Tokens", "Words"]
 
 
 def _words(value: object) -> object:
     if isinstance(value, str):
         return tuple(word.strip() for word in value.split(",") if word.strip())
     return tuple(value) if isinstance(value, list) else value
+
+
+def _lower(value: object) -> object:
+    return value.lower() if isinstance(value, str) else value
 
 
 def _pairs(value: object) -> object:
@@ -64,6 +68,9 @@ def _shown_as(kind: str, expected: str) -> WithJsonSchema:
     schema: dict[str, Any] = {"type": kind, "expected": expected}
     return WithJsonSchema(schema)
 
+
+AnyCase = BeforeValidator(_lower)
+"""For words that are commonly written in capitals as well."""
 
 Words: TypeAlias = Annotated[
     tuple[str, ...], BeforeValidator(_words), _shown_as("array", "a list of words, or one line with commas")

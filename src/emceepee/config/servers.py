@@ -141,10 +141,18 @@ def _without_secrets(url: str) -> str:
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
+_EXPECTED = {
+    "tuple_type": 'expected a list, such as ["one", "two"]',
+    "dict_type": 'expected an object, such as {"NAME": "text"}',
+    "string_type": "expected a text, in quotes",
+}
+"""Our words for what is wrong, by pydantic's name for it; the rest it says well itself."""
+
+
 def problems_of(error: ValidationError) -> list[str]:
     """What is wrong, one line each, with the key in front and never the value: it may be a secret."""
     return [
         f"{'.'.join(str(part) for part in problem['loc'])}: {text}" if problem["loc"] else text
         for problem in error.errors(include_url=False, include_input=False)
-        for text in [problem["msg"].removeprefix("Value error, ")]
+        for text in [_EXPECTED.get(problem["type"]) or problem["msg"].removeprefix("Value error, ")]
     ]

@@ -10,19 +10,30 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from emceepee.config.access import AccessSettings, OAuthSettings
-from emceepee.config.kinds import HostNames, HttpUrl, Token, Tokens, Words
+from emceepee.config.kinds import AnyCase, HostNames, HttpUrl, Token, Tokens, Words
 from emceepee.config.problems import WrongSettings, did_you_mean, printable
 from emceepee.config.values import HttpSettings, HubSettings
 from emceepee.core.state import SessionLimits
 from emceepee.core.tasks import TaskLimits
 from emceepee.errors import SettingsError
 
-__all__ = ["SERVE_ONLY", "SETTING_NAMES", "Layer", "LogFormat", "LogLevel", "Settings", "described", "layer", "merged"]
+__all__ = [
+    "LOGGING",
+    "SERVE_ONLY",
+    "SETTING_NAMES",
+    "Layer",
+    "LogFormat",
+    "LogLevel",
+    "Settings",
+    "described",
+    "layer",
+    "merged",
+]
 
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 LogFormat: TypeAlias = Literal["json", "console"]
@@ -94,8 +105,10 @@ class Settings(BaseModel):
         "directory for serve, :memory: for stdio",
     )
     demo: bool = Field(default=False, description="also register the demo server")
-    log_level: LogLevel = Field(default="info", description="the least important log entries to write")
-    log_format: LogFormat = Field(default="json", description="how log entries look on stderr")
+    log_level: Annotated[LogLevel, AnyCase] = Field(
+        default="info", description="the least important log entries to write"
+    )
+    log_format: Annotated[LogFormat, AnyCase] = Field(default="json", description="how log entries look on stderr")
 
     @property
     def hub(self) -> HubSettings:
@@ -172,6 +185,9 @@ SERVE_ONLY = frozenset(
     }
 )
 """Settings without a meaning for the one client of a pipe; in a file that is shared with `serve` they do no harm."""
+
+LOGGING = ("log_level", "log_format")
+"""Settings of every command."""
 
 _SCHEMAS: Mapping[str, Mapping[str, Any]] = Settings.model_json_schema()["properties"]
 
