@@ -82,7 +82,7 @@ def log_in(config: list[str], *arguments: str) -> Program:
 
 
 def token_file(config: list[str]) -> Path:
-    (path,) = (Path(config[-1]) / "oauth").iterdir()
+    (path,) = (Path(config[-1]) / "oauth").glob("*.json")
     return path
 
 
@@ -123,11 +123,18 @@ def test_what_is_kept_can_be_read_by_its_user_only(config: list[str]) -> None:
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
 
+def let_access_token_expire(config: list[str]) -> dict[str, Any]:
+    """Returns what was kept before."""
+    path = token_file(config)
+    kept: dict[str, Any] = json.loads(path.read_text())
+    path.write_text(json.dumps({**kept, "expires_at": time.time() - 1}))
+    return kept
+
+
 async def test_an_expired_token_is_refreshed_once_for_all_links(config: list[str], issuer: AuthorizationServer) -> None:
     await anyio.to_thread.run_sync(log_in, config)
     path = token_file(config)
-    kept = json.loads(path.read_text())
-    path.write_text(json.dumps({**kept, "expires_at": time.time() - 1}))
+    kept = let_access_token_expire(config)
     with anyio.fail_after(LIMIT_S), serving(*config) as (hub_url, _):
         async with HttpClient(hub_url) as one, HttpClient(hub_url) as two, anyio.create_task_group() as tasks:
             for client in (one, two, one, two):
@@ -137,6 +144,27 @@ async def test_an_expired_token_is_refreshed_once_for_all_links(config: list[str
     assert renewed["tokens"]["refresh_token"] != kept["tokens"]["refresh_token"]
     assert renewed["expires_at"] > time.time()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+async def test_an_expired_token_is_refreshed_once_for_all_processes(
+    config: list[str], issuer: AuthorizationServer, url: str
+) -> None:
+    """Each `TokenFile` stands for a process: a lock on a file is one of the file as it was opened, and not of us."""
+    await anyio.to_thread.run_sync(log_in, config)
+    let_access_token_expire(config)
+    names = list[str]()
+
+    async def use_it() -> None:
+        auth = ServerAuth("guarded", url, TokenFile(token_file(config).parent, url))
+        async with connect(Http(url, auth=auth)) as server:
+            names.append(server.server_info["name"])
+
+    with anyio.fail_after(LIMIT_S):
+        async with anyio.create_task_group() as tasks:
+            for _ in range(3):
+                tasks.start_soon(use_it)
+    assert names == ["emceepee"] * 3
+    assert issuer.refreshes == 1
 
 
 def spoil_access_token(config: list[str]) -> None:

@@ -305,6 +305,21 @@ async def test_a_refusal_without_json_rpc_says_what_happened(status: int, body: 
         assert channel.state.lost_reason is None
 
 
+async def test_a_refusal_for_want_of_scopes_says_which_and_what_to_do() -> None:
+    async def forbidden(exchange: Exchange) -> None:
+        challenge = 'Bearer error="insufficient_scope", scope="files:read files:write"'
+        await exchange.reply(403, headers={"www-authenticate": challenge})
+
+    async with Origin({"tools/call": forbidden}) as origin, HttpTransport(origin.url).open() as channel:
+        await channel.write.send(request(1, "tools/call"))
+        _, code, text = await error(channel)
+    assert code == -32001
+    assert text.endswith(
+        'it needs more scopes: set oauth.scopes of its entry to ["files:read", "files:write"], '
+        "and run `emceepee login` again"
+    )
+
+
 async def test_an_answer_that_is_not_json_rpc_fails_its_request() -> None:
     async def garbled(exchange: Exchange) -> None:
         async with exchange.events() as events:

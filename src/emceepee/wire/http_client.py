@@ -12,6 +12,7 @@ from functools import cache
 
 import anyio
 import httpx2
+from mcp.client.auth.utils import extract_field_from_www_auth, extract_scope_from_www_auth
 from mcp.shared._httpx_utils import redirect_note
 from mcp_types import CONNECTION_CLOSED, ErrorData, JSONRPCError
 
@@ -155,11 +156,18 @@ def _status_error(response: httpx2.Response, body: bytes) -> ErrorData:
     status = f"HTTP {response.status_code} {response.reason_phrase}".strip()
     data = {"http_status": response.status_code}
     if response.status_code in (401, 403):
-        text = f"the server answered {status}: it needs credentials, such as an Authorization header"
-        return ErrorData(code=UNAUTHORIZED, message=text, data=data)
+        return ErrorData(code=UNAUTHORIZED, message=f"the server answered {status}: {_remedy(response)}", data=data)
     page = " ".join(body.decode("utf-8", "replace").split())[:BODY_SHOWN]
     text = f"the server answered {status}{redirect_note(response)}" + (f": {page}" if page else "")
     return ErrorData(code=CONNECTION_CLOSED, message=text, data=data)
+
+
+def _remedy(response: httpx2.Response) -> str:
+    scopes = extract_scope_from_www_auth(response)
+    if scopes is not None and extract_field_from_www_auth(response, "error") == "insufficient_scope":
+        wanted = ", ".join(f'"{scope}"' for scope in scopes.split())
+        return f"it needs more scopes: set oauth.scopes of its entry to [{wanted}], and run `emceepee login` again"
+    return "it needs credentials, such as an Authorization header"
 
 
 def trouble(error: httpx2.HTTPError) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
@@ -122,10 +122,12 @@ class ServerAuth(httpx2.Auth):
         Raises:
             NotAuthorized: there is none to be had.
         """
-        async with self._lock:
+        # While the user is asked, others go on with what they have.
+        is_refresh = self._consent is None and self._grants.read().can_refresh
+        async with self._lock, self._grants.alone() if is_refresh else nullcontext():
             grant = self._grants.read()
             if self._consent is None and grant.access_token not in (None, stale):
-                # Another link has it already, or `emceepee login` was run.
+                # Another link or process has it already, or `emceepee login` was run.
                 return str(grant.access_token)
             try:
                 # Not to be left half-way: a new refresh token that is not written down is lost, and the old one void.

@@ -6,19 +6,25 @@ when it has changed, so that a hub takes up what `emceepee login` wrote while it
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import anyio
 from mcp.shared.auth import OAuthClientInformationFull, OAuthMetadata, OAuthToken, ProtectedResourceMetadata
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from emceepee.errors import SettingsError
 
 __all__ = ["Grant", "MemoryGrants", "TokenFile"]
+
+LOCK_POLL_SECONDS = 0.05
 
 
 class Grant(BaseModel):
@@ -55,6 +61,10 @@ class MemoryGrants:
     def write(self, grant: Grant) -> None:
         self._grant = grant
 
+    @asynccontextmanager
+    async def alone(self) -> AsyncIterator[None]:
+        yield
+
 
 class TokenFile:
     """The grant for the server at `url`, in a file of its own in `directory`."""
@@ -65,6 +75,7 @@ class TokenFile:
         host = "".join(letter if letter.isalnum() or letter in ".-" else "_" for letter in urlsplit(url).netloc)
         host = host.rpartition("@")[2][:80]
         self.path = directory / f"{host}-{hashlib.sha256(url.encode()).hexdigest()[:16]}.json"
+        self._lock_path = self.path.with_suffix(".lock")
         self._seen: tuple[int, int, int] | None = None
         self._grant = Grant()
 
@@ -87,14 +98,35 @@ class TokenFile:
         """
         value = {"url": self._url, **grant.model_dump(mode="json", exclude_none=True)}
         unfinished = self.path.with_suffix(f".{os.getpid()}")
-        try:
-            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            os.chmod(self._directory, 0o700)
+        with self._usable_directory():
             unfinished.unlink(missing_ok=True)
             with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
                 json.dump(value, file)
             # Never half a file, whenever we are killed: a refresh token that is lost cannot be had again.
             unfinished.replace(self.path)
+
+    @asynccontextmanager
+    async def alone(self) -> AsyncIterator[None]:
+        """No other process is in here meanwhile: of two that use one refresh token, an issuer may refuse both.
+
+        Raises:
+            SettingsError: the directory cannot be used.
+        """
+        with self._usable_directory():
+            lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            while not _locked(lock):  # noqa: ASYNC110 (nobody tells us when another process is done)
+                await anyio.sleep(LOCK_POLL_SECONDS)
+            yield
+        finally:
+            os.close(lock)
+
+    @contextmanager
+    def _usable_directory(self) -> Iterator[None]:
+        try:
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.chmod(self._directory, 0o700)
+            yield
         except OSError as error:
             raise SettingsError("data", f"{self._directory} cannot be used: {error.strerror}") from None
 
@@ -107,6 +139,7 @@ class TokenFile:
 
     def forget(self) -> bool:
         """Delete it; says whether there was anything."""
+        self._lock_path.unlink(missing_ok=True)
         try:
             self.path.unlink()
         except FileNotFoundError:
@@ -121,3 +154,11 @@ class TokenFile:
             return Grant.model_validate(value)
         except (ValueError, ValidationError):
             return Grant()
+
+
+def _locked(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
