@@ -78,6 +78,8 @@ class Delivery:
     lost: int = 0
     cursor_before: int = field(default=0, compare=False)
     cursor_after: int = field(default=0, compare=False)
+    news: tuple[Event, ...] = field(default=(), compare=False)
+    """Those of the events that nobody had been told of before."""
 
 
 class Emit(Protocol):
@@ -187,18 +189,22 @@ class EventLog:
     def _deliver(self, events: tuple[Event, ...]) -> Delivery:
         lost, self._lost = self._lost, 0
         before, self._delivered = self._delivered, self._count
+        told_before = max(0, len(events) - self._undelivered)
         self._undelivered = 0
         self._signals.clear()
-        return Delivery(events, lost, before, self._count)
+        return Delivery(events, lost, before, self._count, events[told_before:])
 
     def take_back(self, delivery: Delivery) -> None:
         """The response with these events reached nobody: they are new again, or lost if later ones were told since."""
-        self._lost += delivery.lost
+        gone = delivery.news
         if self._delivered == delivery.cursor_after:
             self._delivered = delivery.cursor_before
             self._undelivered = len(self._after(self._delivered))
-        else:
-            self._lost += len(delivery.events)
+            gone = tuple(event for event in gone if event.id not in self._number_of)
+        for event in gone:
+            self._journal.forget_event(event.id)
+        self._lost += delivery.lost + len(gone)
+        self._keep_lost(len(gone))
 
     def told(self, delivery: Delivery) -> None:
         """The response with these events is out: after a restart they need not be told again."""
