@@ -10,6 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from emceepee.errors import PeerError
+from emceepee.hub.news import ANSWER_SECONDS
 from emceepee.testing import FakeClock, HubClient, ScriptedCall, ScriptedServer, form, running_hub, settle, text_result
 from tests.interaction.gates import Gate, ask_name, echo
 from tests.requirements import requirement
@@ -168,6 +169,28 @@ async def test_a_native_task_lives_on_over_a_lost_connection(clock: FakeClock) -
         result = await client.call("get_task_result", task_id=task["task_id"])
         assert result.texts[0] == "native"
         assert "server-1" not in str(result.raw)
+
+
+async def test_a_server_that_does_not_answer_for_its_tasks_is_back_all_the_same(clock: FakeClock) -> None:
+    server = TaskServer()
+
+    async def hang(_params: Mapping[str, Any]) -> dict[str, Any]:
+        await anyio.sleep_forever()
+        return {}
+
+    async with running_hub({"demo": server}, clock=clock) as running:
+        client = await running.client()
+        await client.call("list_tools")
+        await client.execute("demo", "job", timeout_ms=0)
+        await settle()
+        server.methods = {**server.methods, "tasks/get": hang, "tasks/result": hang}
+        await server.die()
+        await settle()
+        await clock.advance(1.2)
+        assert "server_reconnected" not in [event["type"] for event in events_of(client)]
+        await clock.advance(ANSWER_SECONDS)
+        (event,) = [event for event in events_of(client) if event["type"] == "server_reconnected"]
+        assert (event["data"]["tasks_kept"], event["data"]["tasks_lost"]) == (1, 0)
 
 
 @requirement("T001-reconcile", "P001-unit-reconciliation")

@@ -1,6 +1,8 @@
 """What becomes of a server's state when its connection is lost, and when it is back.
 
-One table, as two pure functions: from what is held, and what the server answered, to decisions that the shell applies.
+The table of `docs/architecture.md`, as pure functions: `fate_of_call` for a call whose connection is gone,
+`tasks_that_live_on` for what clients are told meanwhile, `reconcile` for what they are told when the server is back.
+Which questions outlive a connection is said by `Question.survives`.
 """
 
 from __future__ import annotations
@@ -12,38 +14,33 @@ from typing import Any, Literal, TypeAlias
 from emceepee.core.questions import Question
 from emceepee.core.tasks import Task
 
-__all__ = ["LostDecisions", "Reconciled", "ServerAnswer", "decide_on_loss", "reconcile"]
+__all__ = ["CallFate", "Reconciled", "ServerAnswer", "fate_of_call", "reconcile", "tasks_that_live_on"]
 
-ServerAnswer: TypeAlias = Literal["known", "finished", "unknown"]
-"""What `tasks/get` says of a task after a reconnect."""
+CallFate: TypeAlias = Literal["goes_on", "is_sent_again", "fails"]
 
-
-@dataclass(frozen=True, slots=True)
-class LostDecisions:
-    """Ids of tasks and questions, by what becomes of them."""
-
-    failed_tasks: tuple[str, ...]
-    kept_tasks: tuple[str, ...]
-    rejected_questions: tuple[str, ...]
-    kept_questions: tuple[str, ...]
+ServerAnswer: TypeAlias = Literal["known", "finished", "unknown", "silent"]
+"""What `tasks/get` says of a task after a reconnect; `silent` if there was no answer, which proves nothing."""
 
 
-def decide_on_loss(tasks: Iterable[Task], questions: Iterable[Question]) -> LostDecisions:
-    """The connection is gone: nobody can ask the server about plain calls, but about its own tasks we can, later.
+def fate_of_call(*, can_be_resumed: bool, was_taken: bool, was_sent_again: bool) -> CallFate:
+    """The connection of a call is gone.
 
-    A call that waits for the answer to a question which does not live on the connection is as good as asleep: it lives.
+    A task of the server's and an `input_required` result go on with the next connection. Of anything else nobody can
+    ask the server, unless it cannot have begun: a request that no server took is sent once more.
     """
-    tasks, questions = list(tasks), list(questions)
-    kept_questions = [question for question in questions if question.survives]
-    asleep = {question.task_id for question in kept_questions}
-    kept_tasks = [task for task in tasks if task.server_task_id is not None or task.task_id in asleep]
-    kept = {task.task_id for task in kept_tasks}
-    return LostDecisions(
-        failed_tasks=tuple(task.task_id for task in tasks if task.task_id not in kept),
-        kept_tasks=tuple(task.task_id for task in kept_tasks),
-        rejected_questions=tuple(question.request_id for question in questions if not question.survives),
-        kept_questions=tuple(question.request_id for question in kept_questions),
-    )
+    if can_be_resumed:
+        return "goes_on"
+    return "fails" if was_taken or was_sent_again else "is_sent_again"
+
+
+def tasks_that_live_on(tasks: Iterable[Task], questions: Iterable[Question]) -> tuple[str, ...]:
+    """Ids of the tasks that outlive their server's connection.
+
+    About its own tasks the server can be asked later, and a call that waits for the answer to a question which does
+    not live on the connection is as good as asleep.
+    """
+    asleep = {question.task_id for question in questions if question.survives}
+    return tuple(task.task_id for task in tasks if task.server_task_id is not None or task.task_id in asleep)
 
 
 @dataclass(frozen=True, slots=True)

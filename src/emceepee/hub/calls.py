@@ -6,6 +6,7 @@ timeout, a question, the client giving up) turns the call, and the rest finds it
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Any
@@ -256,8 +257,9 @@ class CallRunner:
         elif call.is_cancelling or (call.server_task is not None and call.server_task.status == "cancelled"):
             self._end_task(task_id, "cancelled")
         else:
-            text, code = _without_server_id(str(call.error), call), None
+            text, code = str(call.error), None
             if isinstance(call.cause, PeerError):
+                text = _without_server_id(text, call)
                 code = {"code": call.cause.code, "message": _without_server_id(call.cause.message, call)}
                 code |= {} if call.cause.data is None else {"data": call.cause.data}
             self._end_task(task_id, "failed", error=text, peer_error=code)
@@ -333,4 +335,5 @@ def _without_server_id(text: str, call: Call) -> str:
     """An error for clients, who know a server's task by our id only."""
     if call.server_task is None:
         return text
-    return text.replace(call.server_task.task_id, call.task_id or "(its task)")
+    # Only as a whole word: a server may have called its task "1".
+    return re.sub(rf"(?<!\w){re.escape(call.server_task.task_id)}(?!\w)", call.task_id or "(its task)", text)

@@ -13,7 +13,7 @@ from emceepee.client import Target, end_leftovers
 from emceepee.clock import Clock, SystemClock
 from emceepee.concurrency import task_group
 from emceepee.config import HubSettings, ServerConfig
-from emceepee.errors import EmceepeeError, SessionClosed
+from emceepee.errors import EmceepeeError, HubStopping
 from emceepee.hub.journal import Memories, forget_server, recall, save_secret, save_server, save_session
 from emceepee.hub.link import target_of
 from emceepee.hub.origin import LOCAL, Origin
@@ -106,9 +106,10 @@ class Hub:
 
         Raises:
             TooManySessions: the limit of the settings is reached.
+            HubStopping: it is too late for that.
         """
         if self._closing.is_set():
-            raise SessionClosed
+            raise HubStopping
         if len(self.sessions) + self._opening >= self.settings.max_sessions:
             raise TooManySessions(self.settings.max_sessions)
         session = Session(self._ids(), self._shared, origin)

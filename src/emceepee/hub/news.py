@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol, TypeAlias
 
+import anyio
 from structlog import get_logger
 
 from emceepee.client import Question as ServerQuestion
 from emceepee.core.buffers import LogSource
 from emceepee.core.links import ReconnectKind, Retry
-from emceepee.core.reconcile import ServerAnswer, decide_on_loss, reconcile
+from emceepee.core.reconcile import ServerAnswer, reconcile, tasks_that_live_on
 from emceepee.core.state import SessionState
-from emceepee.errors import PeerError, ServerDisconnected, WireError
+from emceepee.errors import PeerError, WireError
 from emceepee.hub.call import Call
 from emceepee.hub.link import Link
 from emceepee.hub.origin import Origin
@@ -24,6 +25,9 @@ log = get_logger(__name__)
 
 OnNotification: TypeAlias = Callable[[str, str, Mapping[str, Any]], None]
 """Told the server, the method and the parameters."""
+
+ANSWER_SECONDS = 10.0
+"""For what a server that is back has to say of its tasks, before the client is told that it is back."""
 
 _QUIET_METHODS = frozenset({"notifications/initialized", "notifications/subscriptions/acknowledged"})
 """Notifications that only the connection itself needs."""
@@ -91,7 +95,7 @@ class ServerNews:
         log.info("server_disconnected", server=link.name, reason=reason)
         self._shared.telemetry.link_lost(link.name)
         tasks, questions = self._state.tasks, self._state.questions
-        for task_id in decide_on_loss(tasks.live(link.name), questions.pending(server=link.name)).kept_tasks:
+        for task_id in tasks_that_live_on(tasks.live(link.name), questions.pending(server=link.name)):
             tasks.update(task_id, status_message=f"{link.name} is away: {reason}")
         self._state.events.append("server_disconnected", link.name, {"name": link.name, "reason": reason})
 
@@ -107,21 +111,34 @@ class ServerNews:
 
     async def _reconcile(self, link: Link, kind: ReconnectKind, tools_changed: bool) -> None:
         """A server is back: ask it about its tasks, and tell what is left of what was."""
-        before: dict[str, object] = {"tools": None if tools_changed else link.tools}
-        answers = {}
-        for task in self._state.tasks.live(link.name):
-            if task.server_task_id is not None:
-                answers[task.task_id] = await _ask_about(link, task.server_task_id)
         found = reconcile(
-            lists_before=before,
+            lists_before={"tools": None if tools_changed else link.tools},
             lists_after={"tools": link.tools},
-            answers=answers,
+            answers=await self._answers(link),
             questions_kept=len(self._state.questions.pending(server=link.name)),
         )
         data = {"name": link.name, "kind": kind, **found.as_json()}
         self._state.events.append("server_reconnected", link.name, data)
         for name in found.changed:
             self.on_notification(link, f"notifications/{name}/list_changed", {})
+
+    async def _answers(self, link: Link) -> Mapping[str, ServerAnswer]:
+        """What the server says of each of its tasks that we know of."""
+        asked = {
+            task.task_id: task.server_task_id
+            for task in self._state.tasks.live(link.name)
+            if task.server_task_id is not None
+        }
+        answers: dict[str, ServerAnswer] = dict.fromkeys(asked, "silent")
+
+        async def ask(task_id: str) -> None:
+            answers[task_id] = await _ask_about(link, asked[task_id])
+
+        with self._shared.clock.move_on_after(ANSWER_SECONDS):
+            async with anyio.create_task_group() as tasks:
+                for task_id in asked:
+                    tasks.start_soon(ask, task_id)
+        return answers
 
     # What servers say and ask
 
@@ -163,8 +180,12 @@ class ServerNews:
 
 
 async def _ask_about(link: Link, server_task_id: str) -> ServerAnswer:
+    if link.server is None:
+        return "silent"
     try:
-        task = await (await link.connected()).get_task(server_task_id)
-    except (PeerError, ServerDisconnected, WireError):
+        task = await link.server.get_task(server_task_id)
+    except PeerError:
         return "unknown"
+    except WireError:
+        return "silent"
     return "finished" if task.is_terminal else "known"

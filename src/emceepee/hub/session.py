@@ -18,7 +18,7 @@ from emceepee.core.questions import SURVIVING_ARRIVALS, Question, QuestionKind
 from emceepee.core.state import SessionState
 from emceepee.core.tasks import Task
 from emceepee.core.timers import Timer
-from emceepee.errors import HubStopping, ServerDisconnected, SessionClosed, ToolError
+from emceepee.errors import HubStopping, ServerDisconnected, SessionClosed
 from emceepee.hub.board import Desk, Reader
 from emceepee.hub.call import Call
 from emceepee.hub.calls import CallRunner
@@ -75,7 +75,7 @@ class Session:
         self.links: dict[str, Link] = {}
         self.closed = anyio.Event()
         self._closing = anyio.Event()
-        self._end: ToolError = SessionClosed()
+        self._end: type[SessionClosed] = SessionClosed
         """What whoever still waits is told when it ends."""
         self._is_suspended = False
         self._tasks: anyio.abc.TaskGroup
@@ -136,8 +136,9 @@ class Session:
                     await self._closing.wait()
                     # What the next hub asks again is not refused by this one.
                     spared = SURVIVING_ARRIVALS if self._is_suspended else frozenset()
-                    await self.questions.reject_all(self._end.message.rstrip("."), spare=spared)
-                    self.calls.fail_all(self._end)
+                    end = self._end()
+                    await self.questions.reject_all(end.message.rstrip("."), spare=spared)
+                    self.calls.fail_all(end)
                     for wait in self._waits:
                         wait.cancel()
                 finally:
@@ -161,7 +162,7 @@ class Session:
     def suspend(self) -> None:
         """End with the hub: what is in the store stays there, for the next one."""
         self._journal.stop()
-        self._end = HubStopping()
+        self._end = HubStopping
         self._is_suspended = True
         self._closing.set()
 
@@ -206,7 +207,7 @@ class Session:
             SessionClosed: it is too late for that.
         """
         if self.is_closing:
-            raise SessionClosed
+            raise self._end
         config = self.registry.get(server)
         link = self.links.get(server)
         if link is None:
@@ -284,7 +285,7 @@ class Session:
             arrived.set()
 
         if self.is_closing:
-            raise SessionClosed
+            raise self._end
         remove = self.state.events.add_waiter(wake)
         wait = anyio.CancelScope()
         self._waits.add(wait)
@@ -295,7 +296,7 @@ class Session:
             remove()
             self._waits.discard(wait)
         if wait.cancelled_caught:
-            raise SessionClosed
+            raise self._end
         return found[0] if found else None
 
     async def wait_for_task(self, task_id: str, timeout: float | None) -> Task:

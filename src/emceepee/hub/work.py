@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 from emceepee.client import OnBehalfOf, Resumption, ServerConnection, TaskCreated, TaskStatus
+from emceepee.core.reconcile import fate_of_call
 from emceepee.errors import ConnectionLost
 from emceepee.hub.link import Link
 
@@ -178,16 +179,18 @@ async def _seen_through(
 ) -> JsonObject:
     """Ask on as many connections as it takes and as can be, beginning with the `first`."""
     server = await (link.back() if resumption.is_possible else first())
-    is_second_try = False
+    was_sent_again = False
     while True:
         try:
             return await ask(server)
         except ConnectionLost as lost:
-            if not resumption.is_possible and (lost.was_taken or is_second_try):
+            fate = fate_of_call(
+                can_be_resumed=resumption.is_possible, was_taken=lost.was_taken, was_sent_again=was_sent_again
+            )
+            if fate == "fails":
                 raise
-        # A server that was restarted knows nothing of our session, nor of the call, which can go to the new one.
-        is_second_try = True
-        server = await (link.back() if resumption.is_possible else link.connected())
+        was_sent_again = True
+        server = await (link.back() if fate == "goes_on" else link.connected())
 
 
 def _as_text(result: Mapping[str, Any]) -> JsonObject:
