@@ -123,7 +123,7 @@ async def test_an_audience_of_its_own_takes_the_place_of_the_url(issuer: TestIss
     [
         {"exp": int(time.time()) - 60},
         {"exp": None},
-        {"nbf": int(time.time()) + 600},
+        {"nbf": int(time.time()) + 86_400},
         {"iss": "https://other.example"},
         {"iss": None},
         {"aud": None},
