@@ -10,12 +10,13 @@ import pytest
 
 ROOT = Path(__file__).parent.parent / "src" / "emceepee"
 
-SMALL = {"clock", "concurrency", "errors", "ids", "loopback", "pace", "timekeeper"}
+SMALL = {"clock", "concurrency", "errors", "ids", "jsontext", "loopback", "pace", "timekeeper"}
 MAY_IMPORT: dict[str, set[str]] = {
     "clock": set(),
     "concurrency": set(),
     "errors": set(),
     "ids": {"clock"},
+    "jsontext": set(),
     "pace": {"clock"},
     "loopback": set(),
     "timekeeper": {"clock", "core"},

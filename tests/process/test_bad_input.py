@@ -28,7 +28,19 @@ PING = {"jsonrpc": "2.0", "id": 7, "method": "ping"}
 
 pytestmark = pytest.mark.anyio
 
-NOT_JSON = [b"", b"{", b"hello", b"\xff\xfe\x00", b"[" * 100_000, b'{"jsonrpc": "2.0", "id": 1, "method": "ping"']
+HALF = "\ud800"
+"""Half of a character, which JSON can spell and UTF-8 cannot."""
+NOT_JSON = [
+    b"",
+    b"{",
+    b"hello",
+    b"\xff\xfe\x00",
+    b"[" * 100_000,
+    b'{"jsonrpc": "2.0", "id": 1, "method": "ping"',
+    b'{"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"a": NaN}}',
+    rb'{"jsonrpc": "2.0", "id": "\ud800", "method": "ping"}',
+    json.dumps({**PING, "method": "initialize", "params": {**INITIALIZE, "capabilities": {HALF: {}}}}).encode(),
+]
 NOT_JSON_RPC = [
     b"null",
     b"42",
@@ -111,6 +123,12 @@ def told(response: httpx2.Response) -> tuple[int, int]:
 
 
 # Messages over HTTP
+
+
+async def test_half_a_character_inside_a_string_of_json_is_refused(client: HttpClient | StdioClient) -> None:
+    args = json.dumps({"text": HALF})
+    refused = await client.call("execute_tool", {"server": "demo", "tool": "echo", "args": args, "timeout_ms": 0})
+    assert error_code(refused) == "INVALID_ARGUMENTS"
 
 
 @pytest.mark.parametrize("body", NOT_JSON, ids=range(len(NOT_JSON)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -10,6 +9,7 @@ from typing import Any, TypeAlias
 from mcp_types import INVALID_REQUEST, PARSE_ERROR
 
 from emceepee.errors import PeerError
+from emceepee.jsontext import loads
 
 __all__ = ["Message", "Notification", "Request", "RequestId", "Response", "error_message", "parse", "result_message"]
 
@@ -45,7 +45,7 @@ def parse(data: bytes | str) -> Message:
         PeerError: this is not a JSON-RPC 2.0 message; it says in what.
     """
     try:
-        raw = json.loads(data)
+        raw = loads(data)
     except (ValueError, RecursionError) as error:
         raise PeerError(PARSE_ERROR, f"Parse error: {error}") from None
     if not isinstance(raw, dict):

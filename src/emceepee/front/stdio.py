@@ -6,7 +6,6 @@ we start can get between us and the client.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -28,6 +27,7 @@ from emceepee.front.served import Asking, ServedRequest, cancelled
 from emceepee.front.services import Services
 from emceepee.front.visit import Service
 from emceepee.hub import LOCAL, Hub
+from emceepee.jsontext import dumps
 
 __all__ = ["StdioFront", "claimed_stdio"]
 
@@ -211,7 +211,7 @@ class StdioFront:
     async def _write(self) -> None:
         with self._outbox_reader:
             async for message in self._outbox_reader:
-                line = json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+                line = dumps(message).encode() + b"\n"
                 try:
                     await _in_thread(partial(self._write_line, line))
                 except OSError:

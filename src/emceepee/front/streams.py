@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -13,6 +12,7 @@ from starlette.types import Receive, Send
 
 from emceepee.clock import Clock
 from emceepee.front.replay import ReplayBuffer
+from emceepee.jsontext import dumps
 
 __all__ = ["END_OF_BODY", "PING", "EventStream", "encoded", "flushed", "watch_for_disconnect"]
 
@@ -35,7 +35,7 @@ END_OF_BODY = {"type": "http.response.body", "body": b"", "more_body": False}
 
 
 def encoded(message: Mapping[str, Any]) -> bytes:
-    return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode()
+    return dumps(message).encode()
 
 
 class _Unsent(NamedTuple):

@@ -5,7 +5,6 @@ Each gives a `CallToolResult`, so that whatever became a task has its result fet
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeAlias
@@ -14,6 +13,7 @@ from emceepee.client import OnBehalfOf, Resumption, ServerConnection, TaskCreate
 from emceepee.core.reconcile import fate_of_call
 from emceepee.errors import ConnectionLost
 from emceepee.hub.link import Link
+from emceepee.jsontext import dumps
 
 __all__ = ["Forwarded", "Observer", "PromptGet", "ResourceRead", "ToolCall", "Work", "work_of"]
 
@@ -195,4 +195,4 @@ async def _seen_through(
 
 def _as_text(result: Mapping[str, Any]) -> JsonObject:
     shown = {key: value for key, value in result.items() if key != "resultType"}
-    return {"content": [{"type": "text", "text": json.dumps(shown, ensure_ascii=False, separators=(",", ":"))}]}
+    return {"content": [{"type": "text", "text": dumps(shown)}]}

@@ -104,7 +104,8 @@ class SqliteStore:
     # Changing
 
     def put(self, key: Key, value: JsonObject) -> None:
-        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        # All of it in ASCII, which SQLite can write whatever it stands for: one bad text must not stop all writing.
+        text = json.dumps(value, separators=(",", ":"))
         self._change(key, ("INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?)", (*key, text)))
 
     def delete(self, key: Key) -> None:

@@ -8,8 +8,9 @@ from pydantic import Field
 
 from emceepee.core.events import Event
 from emceepee.core.state import SessionState
+from emceepee.jsontext import dumps
 from emceepee.tools.caller import Caller
-from emceepee.tools.reply import Reply, json_text, pending_client, text_block
+from emceepee.tools.reply import Reply, pending_client, text_block
 from emceepee.tools.tool import Input, Tool
 
 __all__ = ["TOOLS"]
@@ -40,7 +41,7 @@ async def await_activity(caller: Caller, given: AwaitActivity) -> Reply:
     }
     if delivery.lost:
         answer["events_lost"] = delivery.lost
-    return Reply([text_block(json_text(answer))], tells_events=True)
+    return Reply([text_block(dumps(answer))], tells_events=True)
 
 
 def _triggers(had_news: bool, wake: Event | None, events: tuple[Event, ...]) -> list[JsonObject]:

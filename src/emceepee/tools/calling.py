@@ -9,8 +9,9 @@ from pydantic import Field
 
 from emceepee.clock import isoformat
 from emceepee.hub import Call, Session, Work
+from emceepee.jsontext import dumps
 from emceepee.tools.caller import Caller
-from emceepee.tools.reply import Reply, json_text, text_block
+from emceepee.tools.reply import Reply, text_block
 
 __all__ = ["MAX_TIMEOUT_MS", "TimeoutMs", "respond_with", "turned_call"]
 
@@ -100,4 +101,4 @@ def _promoted(session: Session, call: Call, task_id: str, timeout_ms: int) -> Re
             ],
         },
     }
-    return Reply([text_block(summary), text_block(json_text(facts))], task_id=task_id)
+    return Reply([text_block(summary), text_block(dumps(facts))], task_id=task_id)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -10,6 +9,7 @@ from typing import Any, TypeAlias
 from emceepee.core.events import Delivery
 from emceepee.core.questions import Question
 from emceepee.errors import ToolError
+from emceepee.jsontext import dumps
 from emceepee.tools.caller import Caller
 
 __all__ = [
@@ -18,7 +18,6 @@ __all__ = [
     "error_reply",
     "for_clients",
     "json_reply",
-    "json_text",
     "listed",
     "pending_client",
     "text_block",
@@ -43,16 +42,12 @@ class Reply:
     """The task that the work goes on as, for clients that can be told of it in their protocol's own way."""
 
 
-def json_text(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-
 def text_block(text: str) -> JsonObject:
     return {"type": "text", "text": text}
 
 
 def json_reply(value: object) -> Reply:
-    return Reply([text_block(json_text(value))])
+    return Reply([text_block(dumps(value))])
 
 
 def listed(key: str, gathered: tuple[Mapping[str, list[JsonObject]], Mapping[str, str]]) -> Reply:
@@ -66,7 +61,7 @@ def listed(key: str, gathered: tuple[Mapping[str, list[JsonObject]], Mapping[str
 
 def error_reply(error: ToolError) -> Reply:
     facts = {"error": {"code": error.code, "message": error.message, "hint": error.hint}}
-    return Reply([text_block(json_text(facts))], is_error=True)
+    return Reply([text_block(dumps(facts))], is_error=True)
 
 
 def pending_client(questions: Iterable[Question]) -> JsonObject:
@@ -90,9 +85,9 @@ def _standing_blocks(caller: Caller) -> list[JsonObject]:
     blocks = []
     state = caller.session.state
     if state.events.has_news:
-        blocks.append(text_block(json_text(_told(caller.read_new()))))
+        blocks.append(text_block(dumps(_told(caller.read_new()))))
     if questions := caller.session.open_questions():
-        blocks.append(text_block(json_text({"pending_client_action": pending_client(questions)})))
+        blocks.append(text_block(dumps({"pending_client_action": pending_client(questions)})))
     return blocks
 
 

@@ -9,8 +9,9 @@ from pydantic import Field
 from emceepee.core.tasks import Task
 from emceepee.errors import TaskCancelled, TaskExpired, TaskFailed
 from emceepee.hub import Session
+from emceepee.jsontext import dumps
 from emceepee.tools.caller import Caller
-from emceepee.tools.reply import Reply, json_reply, json_text, text_block
+from emceepee.tools.reply import Reply, json_reply, text_block
 from emceepee.tools.tool import Input, Tool
 
 __all__ = ["TOOLS", "result_of_task"]
@@ -100,7 +101,7 @@ def _not_yet(session: Session, task: Task) -> Reply:
     else:
         text = f"Task {task.task_id} is still {task.status}. Use await_activity, or ask again later."
     facts = {"task": task.as_json(), "questions": [question.as_json() for question in waiting]}
-    return Reply([text_block(text), text_block(json_text(facts))], task_id=task.task_id)
+    return Reply([text_block(text), text_block(dumps(facts))], task_id=task.task_id)
 
 
 TOOLS: tuple[Tool[Any], ...] = (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Generic, TypeAlias, TypeVar
@@ -11,6 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from emceepee.config import problems_of
 from emceepee.errors import InvalidArguments
+from emceepee.jsontext import loads
 from emceepee.tools.caller import Caller
 from emceepee.tools.reply import Reply
 
@@ -32,8 +32,8 @@ class NoInput(Input):
 def _from_json(value: object) -> object:
     if isinstance(value, str):
         try:
-            return json.loads(value)
-        except ValueError:
+            return loads(value)
+        except (ValueError, RecursionError):
             return value
     return value
 

@@ -19,6 +19,7 @@ from mcp_types import (
 )
 from pydantic import TypeAdapter
 
+from emceepee.jsontext import repaired
 from emceepee.wire.transport import TRANSPORT_FAILURE
 
 __all__ = ["decode", "encode", "failure", "undelivered"]
@@ -38,13 +39,23 @@ def decode(data: str | bytes) -> list[JSONRPCMessage]:
         return _batch.validate_json(data, by_name=False)
     try:
         return [jsonrpc_message_adapter.validate_json(data, by_name=False)]
+    except ValueError as error:
+        try:
+            return [_mended(repaired(data))]
+        except RecursionError:
+            raise error from None
+
+
+def _mended(data: str) -> JSONRPCMessage:
+    try:
+        return jsonrpc_message_adapter.validate_json(data, by_name=False)
     except ValueError:
         if (broken := _broken_response(data)) is None:
             raise
-        return [broken]
+        return broken
 
 
-def _broken_response(data: str | bytes) -> JSONRPCError | None:
+def _broken_response(data: str) -> JSONRPCError | None:
     raw = json.loads(data)
     if not isinstance(raw, dict) or "method" in raw or not isinstance(raw.get("id"), str | int):
         return None

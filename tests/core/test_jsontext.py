@@ -1,0 +1,53 @@
+"""JSON from outside: what cannot go out again does not come in."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from emceepee.jsontext import dumps, loads, repaired
+
+TEXTS = st.text(st.characters(codec="utf-8"))
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXTS,
+    lambda inner: st.lists(inner) | st.dictionaries(TEXTS, inner),
+)
+
+
+@given(value=VALUES, is_ascii=st.booleans())
+def test_json_is_read_and_written_whole(value: Any, is_ascii: bool) -> None:
+    written = json.dumps(value, ensure_ascii=is_ascii)
+    assert loads(written) == loads(written.encode()) == json.loads(repaired(written)) == value
+    assert loads(dumps(value).encode()) == value
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        r'"\ud800"',
+        r'{"\uDFFF": 1}',
+        r'["\udc00\ud800"]',
+        rb'"\uD83D and no more"',
+        b'"\xed\xa0\x80"',
+        b'"\xff"',
+        "NaN",
+        '{"a": -Infinity}',
+        "{",
+    ],
+)
+def test_what_is_no_json_or_cannot_be_written_again_is_refused(data: str | bytes) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 (each in the words of whoever found it)
+        loads(data)
+
+
+def test_a_whole_character_in_two_escapes_is_one() -> None:
+    assert loads(r'"\ud83d\ude00"') == "😀"
+    assert loads(r'"\\ud800"') == r"\ud800"
+
+
+def test_half_a_character_is_replaced() -> None:
+    assert json.loads(repaired(rb'{"text": "cut \ud83d", "\udc00": "\ud83d\ude00"}')) == {"text": "cut �", "�": "😀"}
