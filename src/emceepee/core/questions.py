@@ -193,13 +193,15 @@ class QuestionTable:
         self._emit(_REQUEST_EVENT[kind], server, question.as_json())
         return question
 
-    def assign(self, request_id: str, task_id: str) -> Question:
-        """The call that asked has become a task."""
+    def assign(self, request_id: str, task_id: str | None) -> Question:
+        """The call that asked has become a task; or, with None, it was not the call that asked."""
         if (question := self._open.get(request_id)) is None:
             raise ImpossibleTransition(f"question {request_id}", self._settled.get(request_id, "unknown"), "assigned")
+        before = question.task_id
         question = self._open[request_id] = replace(question, task_id=task_id)
         self._save(question)
-        self._on_change(task_id)
+        for changed in {before, task_id}:
+            self._on_change(changed)
         return question
 
     def restore(self, question: Question) -> None:

@@ -23,6 +23,7 @@ from emceepee.hub.attendant import Attendant
 from emceepee.hub.board import Board
 from emceepee.hub.call import Call
 from emceepee.hub.calls import CallRunner
+from emceepee.hub.strays import Strays
 from emceepee.hub.telemetry import Telemetry
 
 __all__ = ["QuestionDesk"]
@@ -53,6 +54,7 @@ class QuestionDesk:
         self._clock = clock
         self._telemetry = telemetry
         self._waiting: dict[str, ServerQuestion] = {}
+        self._strays = Strays()
         self._asked: dict[str, tuple[Call, Attendant]] = {}
         """Whom a question was put to natively, beside standing in the list."""
 
@@ -84,10 +86,12 @@ class QuestionDesk:
         )
         self._wait_for(record, question)
         log.info(f"{question.kind}_received", request_id=record.request_id, server=server)
+        if call is None:
+            self._strays.add(record.request_id, self._calls.on_server(server))
         if asked is not None:
             self._ask(record, asked)
         else:
-            self._post(record)
+            self._place(record)
         return record
 
     def take_up(self, record: Question, question: ServerQuestion) -> None:
@@ -154,11 +158,22 @@ class QuestionDesk:
                 if call is not but and call.attendant.can_ask(record.kind, record.params):
                     self._ask(record, call)
                     return
+        self._place(record)
+
+    def _place(self, record: Question) -> None:
+        """Show it where somebody can answer it: with a call, if it is a stray, and to other sessions if need be."""
+        call = self._strays.choose(record.request_id, record.kind, record.params)
+        if call is not None:
+            task_id = call.task_id or self._calls.promote(call, "question").task_id
+            record = self._state.questions.assign(record.request_id, task_id)
+            self._state.tasks.pause_ttl(task_id)
+        elif record.task_id is not None and self._waiting[record.request_id].belongs_to.call is None:
+            record = self._state.questions.assign(record.request_id, None)
         self._post(record)
 
     def _post(self, record: Question, *, is_new: bool = True) -> None:
         """For other sessions to answer, if the client that it came to has no way to."""
-        call = self._waiting[record.request_id].belongs_to.call
+        call = self._waiting[record.request_id].belongs_to.call or self._strays.call_of(record.request_id)
         if self._has_tools or (isinstance(call, Call) and call.caller.can_ask_back(record.kind, record.params)):
             return
         self._board.post(record, self, is_new=is_new)
@@ -167,6 +182,7 @@ class QuestionDesk:
 
     def withdraw_of(self, call: Call) -> None:
         """The call has ended, and with it the need for answers to its questions."""
+        strays = self._strays.on_call_ended(call)
         self.unattend(call, call.attendant)
         is_lost = isinstance(call.error, ServerDisconnected)
         state: QuestionState = "rejected" if is_lost else "withdrawn"
@@ -176,6 +192,10 @@ class QuestionDesk:
                 record = self._state.questions.get(request_id, question.kind)
                 self._take(record, state, reason)
                 question.withdraw("lost" if is_lost else "withdrawn", reason)
+        for request_id in strays:
+            is_shown = request_id in self._asked or self._strays.call_of(request_id) is not None
+            if not is_shown and (stray := self._waiting.get(request_id)) is not None:
+                self._place(self._state.questions.get(request_id, stray.kind))
 
     async def answer_elicitation(
         self, request_id: str, action: ElicitationAction, content: dict[str, object] | None
@@ -269,6 +289,7 @@ class QuestionDesk:
             self._state.tasks.resume_ttl(record.task_id)
         if (asked := self._asked.pop(record.request_id, None)) is not None:
             asked[1].withdraw(record.request_id, reason or "it was answered elsewhere")
+        self._strays.discard(record.request_id)
         self._board.settled(record.request_id, state, reason)
         return self._waiting.pop(record.request_id)
 
