@@ -54,7 +54,9 @@ class Kept(Journal):
             state.tasks.restore(task)
         for question in tuple(self.questions.values()):
             state.questions.restore(question)
-            if question.task_id is not None:
+            if not question.survives:
+                state.questions.settle(question.request_id, "rejected", reason="restarted")
+            elif question.task_id is not None:
                 state.tasks.pause_ttl(question.task_id)
         return state
 
@@ -143,11 +145,15 @@ def test_a_question_that_lives_on_no_connection_is_there_with_the_rest_of_its_ti
 
 
 @pytest.mark.parametrize("arrival", ["request", "receiver_task"])
-def test_a_question_that_lives_on_a_connection_is_not_kept(clock: HandClock, kept: Kept, arrival: Arrival) -> None:
+def test_a_question_that_lives_on_a_connection_is_kept_to_be_told_of_its_end(
+    clock: HandClock, kept: Kept, arrival: Arrival
+) -> None:
+    question = ask(kept.state(clock), None, arrival)
     state = kept.state(clock)
-    question = ask(state, None, arrival)
-    assert kept.questions == {}
-    state.questions.settle(question.request_id, "accepted")
+    assert (state.questions.pending(), kept.questions) == ([], {})
+    asked, lost = state.events.read_new().events
+    assert (asked.type, lost.type) == ("elicitation_request", "elicitation_expired")
+    assert lost.data == {"request_id": question.request_id, "reason": "restarted"}
 
 
 def test_a_question_whose_time_was_up_meanwhile_is_due_at_once(clock: HandClock, kept: Kept) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import anyio
 import pytest
 
+from emceepee.hub.work import Forwarded, work_of
 from emceepee.store import MemoryStore, SqliteStore, Store
 from emceepee.testing import (
     FakeClock,
@@ -25,7 +26,7 @@ from emceepee.testing import (
 )
 from emceepee.wire.memory import MemoryTransport
 from emceepee.wire.transport import Channel, Transport
-from tests.interaction.gates import ask_name, echo
+from tests.interaction.gates import Gate, ask_name, echo
 from tests.tasks.scripted import TaskServer
 
 pytestmark = pytest.mark.anyio
@@ -394,9 +395,32 @@ async def test_nothing_is_left_of_a_call_that_asked_when_it_has_ended(clock: Fak
         assert store._records == {}
 
 
-async def test_a_question_that_blocks_its_server_is_not_written_down(clock: FakeClock) -> None:
-    store, server = MemoryStore(), ScriptedServer({"ask": ask_name})
+async def test_the_end_of_a_question_that_blocked_its_server_is_told_after_a_restart(clock: FakeClock) -> None:
+    slow = Gate()
+    store, server = MemoryStore(), ScriptedServer({"ask": ask_name, "slow": slow})
     async with life(server, store, clock) as running:
         client = await running.client()
-        await client.execute("demo", "ask")
-        assert not {"question", "waiting_call"} & {key.kind for key in store._records}
+        await client.call("list_tools")
+        # Among several calls it has no task that could tell of its end.
+        for tool in ("slow", "ask"):
+            await client.execute("demo", tool, timeout_ms=0)
+        await settle()
+        question = await open_question(client)
+        assert question["task_id"] is None
+    async with life(server, store, clock) as running:
+        again = back(running, client)
+        listed = await again.call("get_elicitations")
+        assert listed.json == {"elicitations": []}
+        ends = [event for event in listed.events if event["type"] == "elicitation_expired"]
+        assert [event["data"] for event in ends] == [
+            {"request_id": question["request_id"], "reason": "the hub restarted"}
+        ]
+        assert "question" not in {key.kind for key in store._records}
+
+
+def test_a_request_that_a_client_had_forwarded_is_the_clients_own_after_a_restart() -> None:
+    work = work_of("prompts/get", "prompts/get", {"name": "greet"}, is_forwarded=True)
+    assert work == Forwarded("prompts/get", {"name": "greet"})
+    assert work_of("tools/call", "add", {"a": 1}, is_forwarded=True) == Forwarded(
+        "tools/call", {"name": "add", "arguments": {"a": 1}}
+    )

@@ -187,7 +187,7 @@ class QuestionTable:
             input_key=input_key,
         )
         self._open[question.request_id] = question
-        self._save(question)
+        self._journal.save_question(question)
         self._deadlines.set(Timer("question", question.request_id), self._clock.monotonic() + self._timeout)
         self._on_change(task_id)
         self._emit(_REQUEST_EVENT[kind], server, question.as_json())
@@ -199,7 +199,7 @@ class QuestionTable:
             raise ImpossibleTransition(f"question {request_id}", self._settled.get(request_id, "unknown"), "assigned")
         before = question.task_id
         question = self._open[request_id] = replace(question, task_id=task_id)
-        self._save(question)
+        self._journal.save_question(question)
         for changed in {before, task_id}:
             self._on_change(changed)
         return question
@@ -220,17 +220,12 @@ class QuestionTable:
         del self._open[request_id]
         self._deadlines.discard(Timer("question", request_id))
         self._remember(request_id, state)
-        if question.survives:
-            self._journal.forget_question(request_id)
+        self._journal.forget_question(request_id)
         self._on_change(question.task_id)
         if state in _LOST:
             event: EventType = "question_withdrawn" if state == "withdrawn" else _EXPIRED_EVENT[question.kind]
             self._emit(event, question.server, {"request_id": request_id, "reason": reason or state})
         return question
-
-    def _save(self, question: Question) -> None:
-        if question.survives:
-            self._journal.save_question(question)
 
     def _remember(self, request_id: str, state: QuestionState) -> None:
         self._settled[request_id] = state

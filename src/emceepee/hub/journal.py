@@ -43,6 +43,8 @@ class WaitingCall:
 
     method: str
     resumption: JsonObject
+    is_forwarded: bool = False
+    """It is a client's own request, whose result goes to that client as it is."""
 
 
 class StoreJournal(Journal):

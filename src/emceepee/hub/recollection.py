@@ -21,7 +21,7 @@ from emceepee.hub.calls import CallRunner
 from emceepee.hub.journal import SessionMemories, StoreJournal, WaitingCall
 from emceepee.hub.link import Link
 from emceepee.hub.questions import QuestionDesk
-from emceepee.hub.work import ToolCall, work_of
+from emceepee.hub.work import Forwarded, ToolCall, Work, work_of
 
 __all__ = ["Recollection"]
 
@@ -58,7 +58,10 @@ class Recollection:
 
     def save(self, call: Call) -> None:
         if call.task_id is not None and self.calls.is_live(call):
-            self.journal.save_waiting_call(call.task_id, WaitingCall(call.work.method, call.resumption.as_json()))
+            waiting = WaitingCall(
+                call.work.method, call.resumption.as_json(), is_forwarded=isinstance(call.work, Forwarded)
+            )
+            self.journal.save_waiting_call(call.task_id, waiting)
 
     async def forget_durably(self, call: Call) -> None:
         if call.task_id is not None:
@@ -102,7 +105,9 @@ class Recollection:
             resumption.server_task = RemoteTask(task.server_task_id, "working", None, None, task.poll_interval_ms, {})
         if not resumption.is_possible or (link := self.find_link(task.server)) is None:
             return None
-        work = ToolCall(task.tool, task.args) if waiting is None else work_of(waiting.method, task.tool, task.args)
+        work: Work = ToolCall(task.tool, task.args)
+        if waiting is not None:
+            work = work_of(waiting.method, task.tool, task.args, is_forwarded=waiting.is_forwarded)
         call = self.calls.take_up(link, task, work, resumption)
         resumption.keeper = _Keeper(self, call)
         return call

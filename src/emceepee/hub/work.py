@@ -160,8 +160,10 @@ class PromptGet:
         return _as_text(await _seen_through(link, call.resumption, ask, link.connected))
 
 
-def work_of(method: str, tool: str, args: Mapping[str, Any]) -> Work:
+def work_of(method: str, tool: str, args: Mapping[str, Any], *, is_forwarded: bool = False) -> Work:
     """The work that a task was made of, from what is written down of it."""
+    if is_forwarded:
+        return Forwarded(method, {"name": tool, "arguments": args} if method == ToolCall.method else args)
     match method:
         case ResourceRead.method:
             return ResourceRead(args["uri"])
