@@ -259,7 +259,7 @@ class TaskExpired(ToolError):
         self.task_id = task_id
         self.ttl_ms = ttl_ms
         super().__init__(
-            f"Task {task_id} expired: it was not finished within its {ttl_ms} ms, and the server was told to stop.",
+            f"Task {task_id} expired: it was not finished within its {ttl_ms} ms.",
             "Call execute_tool again with a larger task_ttl_ms.",
         )
 

@@ -333,3 +333,26 @@ async def test_a_new_connection_that_was_asked_for_is_no_failure_of_the_server(c
         for _ in range(PROGRAM_RESTARTS + 1):
             await client.call("reconnect_server", name="demo")
         assert (link.status, link.life._failures) == ("connected", 0)
+
+
+async def test_a_server_that_is_away_is_told_of_a_cancellation_when_it_is_back(clock: FakeClock) -> None:
+    server = TaskServer()
+
+    async def cancel(_params: Mapping[str, Any]) -> dict[str, Any]:
+        return {"taskId": "server-1", "status": "cancelled", "createdAt": "x", "lastUpdatedAt": "x", "ttl": None}
+
+    server.methods = {**server.methods, "tasks/cancel": cancel}
+    server.capabilities = {"tools": {}, "tasks": {"cancel": {}, "requests": {"tools": {"call": {}}}}}
+    async with running_hub({"demo": server}, clock=clock) as running:
+        client = await running.client()
+        await client.call("list_tools")
+        task = (await client.execute("demo", "job", timeout_ms=0)).task
+        await settle()
+        await server.die()
+        await settle()
+        cancelled = (await client.call("cancel_task", task_id=task["task_id"])).json
+        assert cancelled["message"].endswith("and demo will be told to stop when it is back.")
+        assert "tasks/cancel" not in server.received_methods()
+        await clock.advance(1.2)
+        assert server.received_methods().count("tasks/cancel") == 1
+        assert (await client.call("get_task", task_id=task["task_id"])).json["task"]["status"] == "cancelled"

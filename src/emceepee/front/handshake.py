@@ -178,7 +178,7 @@ class HandshakeClient:
 
     async def _cancel_task(self, task: Task) -> JsonObject:
         call = self.session.calls.of_task(task.task_id)
-        if task.is_terminal or call is None or not await self.session.calls.cancel_task(call):
+        if task.is_terminal or call is None or await self.session.calls.cancel_task(call) == "has_ended":
             raise PeerError(INVALID_PARAMS, f"Task {task.task_id} has ended already")
         await self.session.durable()
         return handshake_task(self.session, self.session.state.tasks.get(task.task_id))
