@@ -4,14 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Any
+from typing import Any, get_args
 
 import anyio
 import pytest
 
-from emceepee.client import CallRef, ClientOptions, Question, ServerConnection, connect
+import emceepee.client
+import emceepee.errors
+from emceepee.client import (
+    CallRef,
+    ClientOptions,
+    ConnectFailed,
+    ConnectionEvent,
+    ConnectionLost,
+    PeerError,
+    Question,
+    QuestionSettled,
+    RequestTimedOut,
+    ServerConnection,
+    Update,
+    connect,
+)
 from emceepee.core.buffers import LogSource
-from emceepee.errors import ConnectFailed, ConnectionLost, PeerError, QuestionSettled, RequestTimedOut
 from emceepee.testing import FakeClock, ScriptedCall, ScriptedServer, form, settle, text_result
 from tests.requirements import requirement
 
@@ -51,6 +65,17 @@ async def paged(params: Mapping[str, Any]) -> dict[str, Any]:
     name, following = pages[params.get("cursor")]
     page: dict[str, Any] = {"tools": [{"name": name, "inputSchema": {}, "x-unknown": {"n": None}}]}
     return page if following is None else {**page, "nextCursor": following}
+
+
+def test_no_event_or_update_is_called_like_an_error() -> None:
+    told = {kind.__name__ for kind in (*get_args(ConnectionEvent), *get_args(Update))}
+    assert not told & set(emceepee.errors.__all__)
+
+
+def test_what_a_user_of_the_library_has_to_catch_comes_with_it() -> None:
+    errors = {"ConnectFailed", "ConnectionLost", "PeerError", "QuestionSettled", "RequestTimedOut", "TaskRequired"}
+    assert errors | {"EmceepeeError", "WireError"} <= set(emceepee.client.__all__)
+    assert all(issubclass(getattr(emceepee.client, name), emceepee.client.EmceepeeError) for name in errors)
 
 
 @both_eras

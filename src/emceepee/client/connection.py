@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 import anyio
 
-from emceepee.client.events import EventFeed, TaskCancelled, TaskCreated, TasksListed, TaskStatus, Update
+from emceepee.client.events import EventFeed, TaskCancelledEvent, TaskCreated, TasksListedEvent, TaskStatus, Update
 from emceepee.client.forwarding import Forwarder, OnBehalfOf
 from emceepee.client.inbound import Inbound
 from emceepee.client.interactive import InteractiveRequest
@@ -215,7 +215,7 @@ class ServerConnection:
         tasks = [parse_task(raw) for raw in page.get("tasks", [])]
         for task in tasks:
             self._runner.note(task)
-        self.events.emit(TasksListed(tuple(tasks)))
+        self.events.emit(TasksListedEvent(tuple(tasks)))
         following = page.get("nextCursor")
         return tasks, following if isinstance(following, str) else None
 
@@ -232,7 +232,7 @@ class ServerConnection:
         """
         await self._peer.request("tasks/cancel", {"taskId": task_id}, era=self._runner.era, timeout=CANCEL_TIMEOUT)
         if not self._inbound.watch.is_followed(task_id):
-            self.events.emit(TaskCancelled(task_id))
+            self.events.emit(TaskCancelledEvent(task_id))
 
     @property
     def can_cancel_tasks(self) -> bool:

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import anyio
 from structlog import get_logger
 
-from emceepee.client.events import EventFeed, QuestionArrived, QuestionSettled
+from emceepee.client.events import EventFeed, QuestionArrivedEvent, QuestionSettledEvent
 from emceepee.client.options import ClientOptions, ClientSink
 from emceepee.client.questions import KIND_OF_METHOD, Question
 from emceepee.client.receiver import METHODS as RECEIVER_METHODS
@@ -150,8 +150,8 @@ class Inbound:
         question = Question(kind, params, arrival=arrival, belongs_to=belongs_to, input_key=input_key)
         self._open.add(question)
         question.on_settled(lambda _how, _reason: self._open.discard(question))
-        self.events.emit(QuestionArrived(question))
-        question.on_settled(lambda how, _reason: self.events.emit(QuestionSettled(question, how)))
+        self.events.emit(QuestionArrivedEvent(question))
+        question.on_settled(lambda how, _reason: self.events.emit(QuestionSettledEvent(question, how)))
         if self._sink is not None:
             self._sink.on_question(question)
         else:

@@ -6,7 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from emceepee.client.events import EventFeed, TaskCancelled, TaskCompleted, TaskCreated, TaskFailed, TaskStatus
+from emceepee.client.events import (
+    EventFeed,
+    TaskCancelledEvent,
+    TaskCompletedEvent,
+    TaskCreated,
+    TaskFailedEvent,
+    TaskStatus,
+)
 from emceepee.client.following import TASK_CANCELLED, Follower
 from emceepee.client.inbound import Inbound
 from emceepee.client.interactive import InteractiveRequest
@@ -113,12 +120,14 @@ class TaskRunner:
         except WireError as error:
             is_cancelled = isinstance(error, PeerError) and error.code == TASK_CANCELLED
             self._note_end(task.task_id, "cancelled" if is_cancelled else "failed")
-            self._events.emit(TaskCancelled(task.task_id) if is_cancelled else TaskFailed(task.task_id, error))
+            self._events.emit(
+                TaskCancelledEvent(task.task_id) if is_cancelled else TaskFailedEvent(task.task_id, error)
+            )
             raise
         finally:
             self._listener.remove_task(task.task_id)
         self._note_end(task.task_id, "completed")
-        self._events.emit(TaskCompleted(task.task_id, result))
+        self._events.emit(TaskCompletedEvent(task.task_id, result))
         return result
 
     def _note_end(self, task_id: str, status: RemoteStatus) -> None:
