@@ -198,8 +198,9 @@ async def test_a_rejected_sampling_request_is_an_error_for_its_server(clock: Fak
             tasks.start_soon(call)
             await settle()
             await sink.questions[0].reject("no model here")
-            with pytest.raises(QuestionSettled):
+            with pytest.raises(QuestionSettled) as settled:
                 await sink.questions[0].respond({})
+    assert (settled.value.kind, settled.value.how) == ("sampling", "rejected")
     # There is no way to say no in an inputResponse, so the call itself fails in the modern era.
     assert results == ([-1] if modern else ["refused with -1"])
 
