@@ -16,6 +16,7 @@ from emceepee.client.inbound import Inbound
 from emceepee.client.questions import KIND_OF_METHOD
 from emceepee.client.resumption import InputRound, OpenInput, Resumption
 from emceepee.client.urls import urls_required
+from emceepee.clock import sleep
 from emceepee.core.questions import Belonging
 from emceepee.errors import ConnectionLost, PeerError, RequestTimedOut
 from emceepee.wire.era import Era
@@ -140,8 +141,7 @@ class InteractiveRequest:
 
     async def _answers(self, asked: InputRound) -> JsonObject:
         if not asked.inputs and asked.refusal is None:
-            with self._peer.clock.move_on_after(EMPTY_ROUND_DELAY):
-                await anyio.sleep_forever()
+            await sleep(self._peer.clock, EMPTY_ROUND_DELAY)
         answers: JsonObject = {}
         async with anyio.create_task_group() as tasks:
             for key, entry in asked.inputs.items():
