@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager
+import gc
+import weakref
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, get_args
 
 import anyio
+import anyio.abc
 import pytest
 
 import emceepee.client
@@ -19,6 +22,7 @@ from emceepee.client import (
     ConnectionLost,
     PeerError,
     Question,
+    QuestionArrivedEvent,
     QuestionSettled,
     RequestTimedOut,
     ServerConnection,
@@ -58,6 +62,18 @@ def connected(
     server: ScriptedServer, clock: FakeClock, *, sink: Sink | None = None, **options: Any
 ) -> AbstractAsyncContextManager[ServerConnection]:
     return connect(server.transport(), clock=clock, sink=sink, options=ClientOptions(**options))
+
+
+@asynccontextmanager
+async def asking(clock: FakeClock) -> AsyncIterator[tuple[ServerConnection, anyio.abc.TaskGroup]]:
+    """A server whose tool asks, in a request, for the one who is named; and a group for calls of it."""
+
+    async def ask(call: ScriptedCall) -> str:
+        return str(await call.elicit(form(f"{call.arguments['name']}?")))
+
+    async with connected(ScriptedServer({"ask": ask}), clock) as server, anyio.create_task_group() as tasks:
+        with anyio.fail_after(10):
+            yield server, tasks
 
 
 async def paged(params: Mapping[str, Any]) -> dict[str, Any]:
@@ -172,6 +188,58 @@ async def test_a_question_is_answered_through_the_iterator(clock: FakeClock, mod
             result = await server.call_tool("ask")
             tasks.cancel_scope.cancel()
     assert result["content"] == text_result("Ada 36")["content"]
+
+
+async def test_whoever_left_the_iterator_can_come_back_to_it(clock: FakeClock) -> None:
+    async with asking(clock) as (server, tasks):
+        for name in ("Ada", "Grace"):
+            tasks.start_soon(server.call_tool, "ask", {"name": name})
+            async for question in server.questions():
+                assert question.message == f"{name}?"
+                await question.decline()
+                break
+
+
+async def test_a_question_that_comes_while_nobody_iterates_waits_for_somebody(clock: FakeClock) -> None:
+    async with asking(clock) as (server, tasks):
+        for name in ("Ada", "Grace"):
+            tasks.start_soon(server.call_tool, "ask", {"name": name})
+            await settle()
+        answered = []
+        async for question in server.questions():
+            await question.decline()
+            answered.append(question.message)
+            if len(answered) == 2:
+                break
+        assert answered == ["Ada?", "Grace?"]
+
+
+async def test_a_question_that_was_taken_back_is_neither_given_out_nor_kept(clock: FakeClock) -> None:
+    async def ask_in_vain(server: ServerConnection) -> weakref.ref[Question]:
+        with server.events.subscribe() as events:
+            with pytest.raises(RequestTimedOut):
+                await server.call_tool("ask", {"name": "Ada"}, timeout=1)
+            await settle()
+            event = await anext(events)
+        assert isinstance(event, QuestionArrivedEvent)
+        return weakref.ref(event.question)
+
+    async with asking(clock) as (server, tasks):
+        tasks.start_soon(clock.advance, 1)
+        taken_back = await ask_in_vain(server)
+        gc.collect()
+        assert taken_back() is None
+        tasks.start_soon(server.call_tool, "ask", {"name": "Grace"})
+        async for question in server.questions():
+            assert question.message == "Grace?"
+            await question.decline()
+            break
+
+
+async def test_the_iterator_ends_with_the_connection(clock: FakeClock) -> None:
+    async with asking(clock) as (server, _tasks):
+        server.hang_up("enough")
+        assert [question async for question in server.questions()] == []
 
 
 @requirement("T000-sampling-reject")

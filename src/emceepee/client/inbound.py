@@ -6,7 +6,6 @@ the server for the answer.
 
 from __future__ import annotations
 
-import math
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeAlias
@@ -57,13 +56,16 @@ class Inbound:
         self._open: set[Question] = set()
         self.on_acknowledged: Callable[[], None] = lambda: None
         """Called when the server has taken up what we listen for."""
-        # Unbounded by itself; bounded by MAX_OPEN_QUESTIONS.
-        self._is_iterated = False
-        self._queue_in, self._queue_out = anyio.create_memory_object_stream[Question](math.inf)
+        self._untaken: dict[Question, None] = {}
+        """Those of the open ones that `questions` has still to give out, oldest first."""
+        self._is_lost = False
+        self._changed = anyio.Event()
 
     def bind(self, state: ChannelState, receiver: ReceiverTasks | None, spawn: Callable[..., object]) -> None:
         """The channel whose end is also the end of every question that came over it, and what runs beside it."""
         self._state = state
+        # It may be the second try to connect.
+        self._is_lost = False
         state.on_interrupted = self._interrupted
         self._receiver = receiver
         self._spawn = spawn
@@ -149,14 +151,19 @@ class Inbound:
             raise PeerError(-32000, f"{MAX_OPEN_QUESTIONS} questions are open already")
         question = Question(kind, params, arrival=arrival, belongs_to=belongs_to, input_key=input_key)
         self._open.add(question)
-        question.on_settled(lambda _how, _reason: self._open.discard(question))
+        question.on_settled(lambda _how, _reason: self._forget(question))
         self.events.emit(QuestionArrivedEvent(question))
         question.on_settled(lambda how, _reason: self.events.emit(QuestionSettledEvent(question, how)))
         if self._sink is not None:
             self._sink.on_question(question)
         else:
-            self._queue_in.send_nowait(question)
+            self._untaken[question] = None
+            self._wake()
         return question
+
+    def _forget(self, question: Question) -> None:
+        self._open.discard(question)
+        self._untaken.pop(question, None)
 
     async def wait_for_answer(self, question: Question) -> JsonObject:
         """The answer; if we are cancelled first, the question is nobody's any more."""
@@ -173,11 +180,19 @@ class Inbound:
         return self._options.elicitation
 
     async def questions(self) -> AsyncIterator[Question]:
-        self._is_iterated = True
-        with self._queue_out:
-            async for question in self._queue_out:
-                if question.settled is None:
-                    yield question
+        """Each goes to one who iterates; until the connection is lost, and all that live on without it are taken."""
+        while True:
+            while self._untaken:
+                question = next(iter(self._untaken))
+                del self._untaken[question]
+                yield question
+            if self._is_lost:
+                return
+            await self._changed.wait()
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = anyio.Event()
 
     @contextmanager
     def in_flight(self, request_id: int, origin: object) -> Iterator[None]:
@@ -214,7 +229,8 @@ class Inbound:
         for question in tuple(self._open):
             if question.arrival not in SURVIVING_ARRIVALS:
                 question.withdraw("lost", "the server disconnected")
-        self._queue_in.close()
+        self._is_lost = True
+        self._wake()
 
     async def lose_with(self, closed: anyio.Event) -> None:
         await closed.wait()
@@ -224,8 +240,6 @@ class Inbound:
         """Nobody will be asked any more; whoever iterates over `questions` is done."""
         self.lose()
         self.events.close()
-        if not self._is_iterated:
-            self._queue_out.close()
 
     @property
     def _is_over(self) -> bool:
