@@ -75,11 +75,12 @@ class Follower:
             PeerError: the task failed or was cancelled, or the server does not know it any more.
             ConnectionLost: the connection is gone; the task may live on.
         """
-        with self._inbound.task_of(task.task_id, self._origin), self._inbound.watch.follow(task.task_id) as news:
+        task_id, inbound = task.task_id, self._inbound
+        with inbound.origins.task_of(task_id, self._origin), inbound.watch.follow(task_id) as news:
             async with companions() as tasks:
                 tasks.start_soon(self._keep_asking, task, news, tasks)
                 if self._era.name == "handshake":
-                    tasks.start_soon(self._fetch_result, task.task_id)
+                    tasks.start_soon(self._fetch_result, task_id)
                 await self._ended.wait()
         if not isinstance(self._outcome, ConnectionLost):
             self._withdraw_questions()
@@ -147,7 +148,7 @@ class Follower:
             self._resumption.result_request = ResultRequest(self._peer.state.session_id, request_id)
             self._resumption.changed()
             try:
-                with self._inbound.in_flight(request_id, self._origin):
+                with self._inbound.origins.in_flight(request_id, self._origin):
                     result = await self._peer.request("tasks/result", {"taskId": task_id}, request_id=request_id)
                 self._end(result if "content" in result else await self._reason_of_no_result(task_id) or result)
                 return

@@ -1,13 +1,12 @@
 """What a server sends on its own: questions, notifications, logs.
 
-`Inbound` is the handler of a connection's peer. It turns requests into questions, says whose they are, and waits with
-the server for the answer.
+`Inbound` is the handler of a connection's peer. It turns requests into questions and waits with the server for the
+answer; whose they are is known to `origins.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, TypeAlias
 
 import anyio
@@ -15,12 +14,13 @@ from structlog import get_logger
 
 from emceepee.client.events import EventFeed, QuestionArrivedEvent, QuestionSettledEvent
 from emceepee.client.options import ClientOptions, ClientSink
+from emceepee.client.origins import Origins
 from emceepee.client.questions import KIND_OF_METHOD, Question
 from emceepee.client.receiver import METHODS as RECEIVER_METHODS
-from emceepee.client.receiver import RELATED_TASK_META_KEY, ReceiverTasks
+from emceepee.client.receiver import ReceiverTasks
 from emceepee.client.urls import CompletedUrls
 from emceepee.client.watch import TaskWatch
-from emceepee.core.questions import SURVIVING_ARRIVALS, Arrival, Belonging, QuestionKind, belonging
+from emceepee.core.questions import SURVIVING_ARRIVALS, Arrival, Belonging, QuestionKind
 from emceepee.errors import PeerError
 from emceepee.wire.peer import OnProgress
 from emceepee.wire.transport import ChannelState, RequestId
@@ -45,14 +45,12 @@ class Inbound:
         self._state: ChannelState | None = None
         self._options = options
         self._sink = sink
+        self.origins = Origins()
         self.watch = TaskWatch()
         self.completed_urls = CompletedUrls()
         self.events = EventFeed()
         self._receiver: ReceiverTasks | None = None
         self._spawn: Callable[..., object] | None = None
-        self._in_flight: dict[int, object] = {}
-        self._task_origins: dict[str, object] = {}
-        self._late_progress: dict[int, OnProgress] = {}
         self._open: set[Question] = set()
         self.on_acknowledged: Callable[[], None] = lambda: None
         """Called when the server has taken up what we listen for."""
@@ -71,8 +69,8 @@ class Inbound:
         self._spawn = spawn
 
     def _interrupted(self, request_id: RequestId) -> None:
-        if self._sink is not None and isinstance(request_id, int) and request_id in self._in_flight:
-            self._sink.on_interrupted(self._in_flight[request_id])
+        if self._sink is not None and (origin := self.origins.of_request(request_id)) is not None:
+            self._sink.on_interrupted(origin)
 
     # What the peer hands over
 
@@ -85,7 +83,7 @@ class Inbound:
             return await self._receiver.answer(method, params)
         if (kind := self._declared_kind(method)) is None:
             raise PeerError(METHOD_NOT_FOUND, f"Method not found: {method}")
-        belongs_to = self._belonging(related, params)
+        belongs_to = self.origins.belonging(related, params)
         if self._receiver is not None and isinstance(params.get("task"), Mapping):
             return self._ask_as_task(self._receiver, kind, params, belongs_to)
         question = self.ask(kind, params, arrival="request", belongs_to=belongs_to)
@@ -120,9 +118,9 @@ class Inbound:
         if self._sink is None:
             return
         if method == "notifications/message":
-            self._sink.on_log("protocol", params, self._belonging(related, params).call)
+            self._sink.on_log("protocol", params, self.origins.belonging(related, params).call)
         elif method not in ("notifications/progress", "notifications/cancelled"):
-            self._sink.on_notification(method, params, self._belonging(related, params).call)
+            self._sink.on_notification(method, params, self.origins.belonging(related, params).call)
 
     def on_garbage(self, error: Exception) -> None:
         log.debug("server_sent_garbage", error=type(error).__name__)
@@ -194,34 +192,6 @@ class Inbound:
         self._changed.set()
         self._changed = anyio.Event()
 
-    @contextmanager
-    def in_flight(self, request_id: int, origin: object) -> Iterator[None]:
-        """While the body runs, questions on the response stream of `request_id` belong to `origin`."""
-        self._in_flight[request_id] = origin
-        try:
-            yield
-        finally:
-            del self._in_flight[request_id]
-
-    @contextmanager
-    def task_of(self, task_id: str, origin: object) -> Iterator[None]:
-        """While the body runs, questions that name the server's task `task_id` belong to `origin`."""
-        self._task_origins[task_id] = origin
-        try:
-            yield
-        finally:
-            self._task_origins.pop(task_id, None)
-
-    @contextmanager
-    def late_progress(self, request_id: int, on_progress: OnProgress | None) -> Iterator[None]:
-        """While the body runs, pass on progress of a request that was answered already, with a task."""
-        if on_progress is not None:
-            self._late_progress[request_id] = on_progress
-        try:
-            yield
-        finally:
-            self._late_progress.pop(request_id, None)
-
     def lose(self) -> None:
         """The connection is gone, and with it the questions that live on it."""
         if self._receiver is not None:
@@ -245,12 +215,6 @@ class Inbound:
     def _is_over(self) -> bool:
         return self.is_closing or (self._state is not None and self._state.lost_reason is not None)
 
-    def _belonging(self, related: int | None, params: Mapping[str, Any]) -> Belonging[Any]:
-        exact = self._task_origins.get(_related_task(params))
-        if exact is None and related is not None:
-            exact = self._in_flight.get(related)
-        return belonging(exact, list(self._in_flight.values()))
-
     def _complete_url(self, params: Mapping[str, Any]) -> None:
         """The user is done at a URL: whoever is still to agree to open it need not."""
         elicitation_id = params.get("elicitationId")
@@ -263,8 +227,7 @@ class Inbound:
                 question.withdraw("withdrawn", "the user is done at the URL")
 
     def _pass_on_progress(self, params: Mapping[str, Any]) -> None:
-        token, progress = params.get("progressToken"), params.get("progress")
-        on_progress = self._late_progress.get(token) if isinstance(token, int) else None
+        on_progress, progress = self.origins.awaiting_progress(params.get("progressToken")), params.get("progress")
         if on_progress is not None and isinstance(progress, int | float) and self._spawn is not None:
             total, message = params.get("total"), params.get("message")
             self._spawn(
@@ -287,10 +250,3 @@ async def _tell_progress(on_progress: OnProgress, progress: float, total: float 
     except Exception:
         # It is the caller's, and must not cost the connection.
         log.exception("progress_callback_failed")
-
-
-def _related_task(params: Mapping[str, Any]) -> str:
-    meta = params.get("_meta")
-    related = meta.get(RELATED_TASK_META_KEY) if isinstance(meta, Mapping) else None
-    task_id = related.get("taskId") if isinstance(related, Mapping) else None
-    return task_id if isinstance(task_id, str) else ""

@@ -89,7 +89,7 @@ class InteractiveRequest:
             params = await self._params_to_send()
             self.request_id = self._peer.new_request_id()
             try:
-                with self._inbound.in_flight(self.request_id, self._origin):
+                with self._inbound.origins.in_flight(self.request_id, self._origin):
                     result = await self._peer.request(
                         self._method,
                         params,

@@ -83,7 +83,7 @@ class TaskRunner:
         self.note(created.task)
         self._events.emit(created)
         on_task(created)
-        with self._inbound.late_progress(request.request_id, on_progress):
+        with self._inbound.origins.late_progress(request.request_id, on_progress):
             return await self._follow(created.task, resumption, origin, on_task)
 
     async def take_up(
