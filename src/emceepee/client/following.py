@@ -12,12 +12,12 @@ from typing import Any, TypeAlias
 import anyio
 
 from emceepee.client.inbound import Inbound
-from emceepee.client.questions import KIND_OF_METHOD
+from emceepee.client.inputs import answer_to
+from emceepee.client.questions import Question
 from emceepee.client.resumption import OpenInput, ResultRequest, Resumption
-from emceepee.client.tasks import RemoteTask, parse_task
+from emceepee.client.tasks import RemoteTask, fetch_task
 from emceepee.client.watch import TaskNews
 from emceepee.concurrency import companions
-from emceepee.core.questions import Belonging
 from emceepee.errors import ConnectionLost, PeerError, WireError
 from emceepee.wire.era import Era
 from emceepee.wire.peer import Peer
@@ -125,10 +125,7 @@ class Follower:
         await self._conclude(task)
 
     async def _get(self, task_id: str) -> RemoteTask:
-        task = parse_task(await self._peer.request("tasks/get", {"taskId": task_id}, era=self._era))
-        if task.task_id != task_id:
-            raise PeerError(-32603, "the server answered with another task")
-        return task
+        return await fetch_task(self._peer, self._era, task_id)
 
     async def _conclude(self, task: RemoteTask) -> None:
         if self._era.name == "modern":
@@ -210,31 +207,17 @@ class Follower:
                 self._end(PeerError(-32603, f"the server used the input key {key!r} for two questions"))
             elif key not in self._serving and not entry.is_delivered:
                 self._serving.add(key)
-                tasks.start_soon(self._answer, task.task_id, key, asked)
+                tasks.start_soon(self._answer, task.task_id, key)
 
-    async def _answer(self, task_id: str, key: str, asked: OpenInput) -> None:
-        method = asked.method
-        kind = KIND_OF_METHOD.get(str(method))
+    async def _answer(self, task_id: str, key: str) -> None:
         entry = self._inputs[key]
         try:
-            if (given := entry.answer) is not None:
-                answer: JsonObject = given
-            elif method == "roots/list":
-                answer = await self._inbound.list_roots()
-            elif kind is None:
-                raise PeerError(-32603, f"the server asked for input with {method!r}, which we do not know")
-            else:
-                # Asked on an earlier connection, it is still the same question.
-                entry.question = entry.question or self._inbound.ask(
-                    kind,
-                    asked.params,
-                    arrival="task_input",
-                    belongs_to=Belonging(self._origin, "exact"),
-                    input_key=key,
-                )
-                answer = await entry.question.answer()
+            # The questions of a task do not end with us, as those of a result do: another connection may go on with it.
+            answer = await answer_to(
+                entry, key, self._inbound, arrival="task_input", origin=self._origin, wait=Question.answer
+            )
         except PeerError as error:
-            if kind != "elicitation":
+            if entry.kind != "elicitation":
                 self._end(error)
                 return
             # The only way to say in an inputResponse that nobody will answer.

@@ -13,11 +13,10 @@ from typing import Any, TypeAlias
 import anyio
 
 from emceepee.client.inbound import Inbound
-from emceepee.client.questions import KIND_OF_METHOD
+from emceepee.client.inputs import answer_to
 from emceepee.client.resumption import InputRound, OpenInput, Resumption
 from emceepee.client.urls import urls_required
 from emceepee.clock import sleep
-from emceepee.core.questions import Belonging
 from emceepee.errors import ConnectionLost, PeerError, RequestTimedOut
 from emceepee.wire.era import Era
 from emceepee.wire.peer import OnProgress, Peer
@@ -152,29 +151,13 @@ class InteractiveRequest:
         return answers
 
     async def _answer_into(self, answers: JsonObject, key: str, entry: OpenInput) -> None:
+        inbound = self._inbound
         try:
-            answers[key] = await self._answer(key, entry)
+            answers[key] = await answer_to(
+                entry, key, inbound, arrival="input_required", origin=self._origin, wait=inbound.wait_for_answer
+            )
         except PeerError as error:
             answers[key] = error
-
-    async def _answer(self, key: str, entry: OpenInput) -> JsonObject:
-        if (answer := entry.answer) is not None:
-            return answer
-        method = entry.method
-        if method == "roots/list":
-            return await self._inbound.list_roots()
-        kind = KIND_OF_METHOD.get(str(method))
-        if kind is None:
-            raise PeerError(-32603, f"the server asked for input with {method!r}, which we do not know")
-        # Asked before a restart, it is still the same question.
-        entry.question = entry.question or self._inbound.ask(
-            kind,
-            entry.params,
-            arrival="input_required",
-            belongs_to=Belonging(self._origin, "exact"),
-            input_key=key,
-        )
-        return await self._inbound.wait_for_answer(entry.question)
 
     # URLs to be opened first
 

@@ -19,7 +19,7 @@ from emceepee.client.inbound import Inbound
 from emceepee.client.interactive import InteractiveRequest
 from emceepee.client.listening import Listener
 from emceepee.client.resumption import Resumption
-from emceepee.client.tasks import RemoteStatus, RemoteTask, immediate_response, is_created_task, parse_task
+from emceepee.client.tasks import RemoteStatus, RemoteTask, fetch_task, immediate_response, is_created_task, parse_task
 from emceepee.errors import ConnectionLost, PeerError, WireError
 from emceepee.wire.era import Era
 from emceepee.wire.peer import OnProgress, Peer
@@ -98,9 +98,7 @@ class TaskRunner:
 
     async def get(self, task_id: str) -> RemoteTask:
         """The server's word on one of its tasks."""
-        task = parse_task(await self._peer.request("tasks/get", {"taskId": task_id}, era=self.era))
-        if task.task_id != task_id:
-            raise PeerError(-32603, "the server answered with another task")
+        task = await fetch_task(self._peer, self.era, task_id)
         self.note(task)
         self._events.emit(TaskStatus(task))
         return task

@@ -7,8 +7,18 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, cast
 
 from emceepee.errors import PeerError
+from emceepee.wire.era import Era
+from emceepee.wire.peer import Peer
 
-__all__ = ["TERMINAL", "RemoteStatus", "RemoteTask", "immediate_response", "is_created_task", "parse_task"]
+__all__ = [
+    "TERMINAL",
+    "RemoteStatus",
+    "RemoteTask",
+    "fetch_task",
+    "immediate_response",
+    "is_created_task",
+    "parse_task",
+]
 
 RemoteStatus: TypeAlias = Literal["working", "input_required", "completed", "failed", "cancelled"]
 
@@ -53,6 +63,18 @@ def parse_task(raw: object) -> RemoteTask:
         poll_interval_ms=_milliseconds(raw.get("pollInterval", raw.get("pollIntervalMs"))),
         raw=raw,
     )
+
+
+async def fetch_task(peer: Peer, era: Era, task_id: str) -> RemoteTask:
+    """The server's word on its task `task_id`.
+
+    Raises:
+        PeerError: it does not know the task, or its answer is not about it.
+    """
+    task = parse_task(await peer.request("tasks/get", {"taskId": task_id}, era=era))
+    if task.task_id != task_id:
+        raise PeerError(INTERNAL_ERROR, "the server answered with another task")
+    return task
 
 
 def is_created_task(result: Mapping[str, Any]) -> bool:
