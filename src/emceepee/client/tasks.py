@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, get_args
 
 from emceepee.errors import PeerError
 from emceepee.wire.era import Era
@@ -22,7 +22,7 @@ __all__ = [
 
 RemoteStatus: TypeAlias = Literal["working", "input_required", "completed", "failed", "cancelled"]
 
-STATUSES: frozenset[str] = frozenset({"working", "input_required", "completed", "failed", "cancelled"})
+STATUSES: Mapping[str, RemoteStatus] = {status: status for status in get_args(RemoteStatus)}
 TERMINAL: frozenset[str] = frozenset({"completed", "failed", "cancelled"})
 IMMEDIATE_RESPONSE_META_KEY = "io.modelcontextprotocol/model-immediate-response"
 INTERNAL_ERROR = -32603
@@ -51,13 +51,13 @@ def parse_task(raw: object) -> RemoteTask:
     """
     if not isinstance(raw, Mapping):
         raise PeerError(INTERNAL_ERROR, "the server answered with something that is no task")
-    task_id, status = raw.get("taskId"), raw.get("status")
-    if not isinstance(task_id, str) or not task_id or not isinstance(status, str) or status not in STATUSES:
+    task_id, status = raw.get("taskId"), STATUSES.get(str(raw.get("status")))
+    if not isinstance(task_id, str) or not task_id or status is None:
         raise PeerError(INTERNAL_ERROR, "the server answered with a task without a proper taskId and status")
     message = raw.get("statusMessage")
     return RemoteTask(
         task_id=task_id,
-        status=cast("RemoteStatus", status),
+        status=status,
         status_message=message if isinstance(message, str) else None,
         ttl_ms=_milliseconds(raw.get("ttl", raw.get("ttlMs"))),
         poll_interval_ms=_milliseconds(raw.get("pollInterval", raw.get("pollIntervalMs"))),
