@@ -382,7 +382,7 @@ async def test_roots_are_answered_from_the_options_and_changes_are_told(clock: F
     scripted = ScriptedServer({"roots": roots})
     async with connected(scripted, clock, roots=["file:///a"]) as server:
         assert (await server.call_tool("roots"))["content"][0]["text"] == "file:///a"
-        await server.roots_changed(["file:///b", "file:///c"])
+        await server.set_roots(["file:///b", "file:///c"])
         assert (await server.call_tool("roots"))["content"][0]["text"] == "file:///b,file:///c"
     assert "notifications/roots/list_changed" in scripted.received_methods()
 

@@ -6,7 +6,7 @@ Results are the server's own JSON, untouched: what we do not know survives. Who 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -321,7 +321,7 @@ class ServerConnection:
         except PeerError:
             return
 
-    async def roots_changed(self, roots: list[str]) -> None:
+    async def set_roots(self, roots: Sequence[str]) -> None:
         """Answer `roots/list` with `roots` from now on, and tell the server."""
         self._inbound.roots = tuple(roots)
         if self.era == "handshake":
@@ -344,7 +344,7 @@ class ServerConnection:
             params = self._terms.with_log_level(params or {})
         return await self._peer.request(method, params, timeout=timeout, on_progress=on_progress)
 
-    async def listening(self) -> None:
+    async def wait_until_listening(self) -> None:
         """Wait until the server has said that it tells of changes (modern; the handshake era just does)."""
         if self.era == "modern":
             await self._listener.acknowledged()
