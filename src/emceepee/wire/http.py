@@ -37,9 +37,6 @@ __all__ = ["HttpTransport"]
 
 logger = logging.getLogger(__name__)
 
-SYSTEM_CLOCK = SystemClock()
-"""It has no state, so that one serves every transport."""
-
 ACCEPT = "application/json, text/event-stream"
 """The protocol wants both on a POST, and the server to choose."""
 
@@ -58,7 +55,7 @@ class HttpTransport:
         *,
         headers: Mapping[str, str] | None = None,
         max_event_bytes: int | None = None,
-        clock: Clock = SYSTEM_CLOCK,
+        clock: Clock | None = None,
         auth: httpx2.Auth | None = None,
         session_id: str | None = None,
     ) -> None:
@@ -67,7 +64,7 @@ class HttpTransport:
         self._session_id = session_id
         self._headers = headers
         self._max_event_bytes = max_event_bytes
-        self._clock = clock
+        self._clock = clock or SystemClock()
         self._auth = auth
 
     @property
