@@ -132,12 +132,14 @@ async def test_a_greeting_that_is_not_taken_holds_up_the_rest_for_its_time_on_th
         await exchange.disconnected()
 
     clock = ManualClock()
-    async with LegacyServer().origin(initialize=hang) as origin:
-        async with SseTransport(origin.url, clock=clock).open() as channel:
-            await channel.write.send(request(1, "initialize"))
-            await channel.write.send(request(2, "ping"))
-            await clock.let_pass(outbox.ORDER_SECONDS)
-            assert (await result(channel))[0] == 2
+    async with (
+        LegacyServer().origin(initialize=hang) as origin,
+        SseTransport(origin.url, clock=clock).open() as channel,
+    ):
+        await channel.write.send(request(1, "initialize"))
+        await channel.write.send(request(2, "ping"))
+        await clock.let_pass(outbox.ORDER_SECONDS)
+        assert (await result(channel))[0] == 2
 
 
 async def test_the_end_of_the_stream_loses_the_channel() -> None:
