@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any, get_args
 
 import anyio
@@ -354,6 +354,15 @@ async def test_a_call_on_a_connection_that_dies_fails_with_the_reason(clock: Fak
         await server.closed.wait()
         with pytest.raises(ConnectionLost):
             await server.list_tools()
+
+
+async def test_a_scripted_server_that_dies_drops_every_connection(clock: FakeClock) -> None:
+    scripted = ScriptedServer()
+    async with AsyncExitStack() as stack:
+        servers = [await stack.enter_async_context(connected(scripted, clock)) for _ in range(3)]
+        await scripted.die()
+        await settle()
+        assert [server.closed.is_set() for server in servers] == [True, True, True]
 
 
 async def test_open_questions_are_lost_with_the_connection(clock: FakeClock) -> None:
