@@ -20,12 +20,15 @@ from emceepee.client import (
     ConnectFailed,
     ConnectionEvent,
     ConnectionLost,
+    Http,
     PeerError,
     Question,
     QuestionArrivedEvent,
     QuestionSettled,
     RequestTimedOut,
     ServerConnection,
+    Sse,
+    Target,
     Update,
     connect,
 )
@@ -131,6 +134,13 @@ async def test_a_server_that_is_known_to_be_modern_has_a_minute_to_start(clock: 
         tasks.start_soon(take_its_time)
         async with connected(scripted, clock, era="modern") as server:
             assert server.era == "modern"
+
+
+@pytest.mark.parametrize("target", ["localhost:3000", Http("no url"), Sse("ftp://host/sse"), "http://"])
+async def test_an_address_where_no_server_can_be_is_a_failure_to_connect(target: Target) -> None:
+    with pytest.raises(ConnectFailed, match="URL"):
+        async with connect(target):
+            pytest.fail("there is no connection")
 
 
 async def test_an_old_version_that_the_server_answers_with_is_taken(clock: FakeClock) -> None:
