@@ -108,6 +108,7 @@ class Reply:
             if response.status_code == 404 and self._end.state.session_id is not None:
                 await self.fail(undelivered(SESSION_GONE))
                 self._end.lose(SESSION_GONE)
+                return
             refused = (await refusal(response)).message
             await self.fail(undelivered(f"the response stream broke and cannot be resumed: {refused}"))
             return
