@@ -31,7 +31,7 @@ from emceepee.wire.http_client import (
 )
 from emceepee.wire.http_stream import SESSION_GONE, Reply, ServerStream
 from emceepee.wire.outbox import Outbox, Posting
-from emceepee.wire.transport import NEVER_TAKEN, Channel, TransportKind
+from emceepee.wire.transport import Channel, TransportKind
 
 __all__ = ["HttpTransport"]
 
@@ -172,8 +172,7 @@ class _Connection:
 
     async def _refused(self, posting: Posting, response: httpx2.Response) -> None:
         if self.end.state.session_id is not None and not posting.modern and self._is_unknown(response):
-            gone = undelivered(SESSION_GONE)
-            await self.end.fail(posting.item, gone.model_copy(update={"data": {**gone.data, NEVER_TAKEN: True}}))
+            await self.end.fail(posting.item, undelivered(SESSION_GONE, was_taken=False))
             self.end.lose(SESSION_GONE)
         else:
             await self.end.fail(posting.item, await refusal(response))
