@@ -22,7 +22,7 @@ from emceepee.errors import ConnectionLost, PeerError, WireError
 from emceepee.wire.era import Era
 from emceepee.wire.peer import Peer
 
-__all__ = ["TASK_CANCELLED", "Follower"]
+__all__ = ["RESULT_GRACE", "TASK_CANCELLED", "Follower"]
 
 JsonObject: TypeAlias = dict[str, Any]
 

@@ -11,7 +11,6 @@ from emceepee.wire.era import Era
 from emceepee.wire.peer import Peer
 
 __all__ = [
-    "TERMINAL",
     "RemoteStatus",
     "RemoteTask",
     "fetch_task",

@@ -21,7 +21,7 @@ from emceepee.pace import Pace
 from emceepee.wire.envelope import failure
 from emceepee.wire.transport import Channel, ChannelState
 
-__all__ = ["CHANNEL_BUFFER", "ChannelEnd", "carry"]
+__all__ = ["CHANNEL_BUFFER", "PIECE_BYTES", "ChannelEnd", "carry"]
 
 logger = logging.getLogger(__name__)
 

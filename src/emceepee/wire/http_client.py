@@ -22,7 +22,7 @@ from emceepee.wire.envelope import decode
 __all__ = [
     "CONNECT_TIMEOUT",
     "DELIVERY_TIMEOUT",
-    "UNAUTHORIZED",
+    "DRAIN_SECONDS",
     "NotAuthorized",
     "checked_url",
     "drain",

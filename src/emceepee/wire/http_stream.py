@@ -29,7 +29,7 @@ from emceepee.wire.envelope import decode, failure, undelivered
 from emceepee.wire.http_client import DRAIN_SECONDS, events_of, is_event_stream, refusal, trouble
 from emceepee.wire.reopening import MAX_TRIES, STEADY_SECONDS, Reopening
 
-__all__ = ["SESSION_GONE", "OpenStream", "Reply", "ServerStream"]
+__all__ = ["SESSION_GONE", "Reply", "ServerStream"]
 
 logger = logging.getLogger(__name__)
 
