@@ -12,14 +12,14 @@ import anyio
 import anyio.abc
 
 from emceepee.client import (
-    QuestionArrived,
-    QuestionSettled,
+    QuestionArrivedEvent,
+    QuestionSettledEvent,
     ServerConnection,
-    TaskCancelled,
-    TaskCompleted,
+    TaskCancelledEvent,
+    TaskCompletedEvent,
     TaskCreated,
-    TaskFailed,
-    TasksListed,
+    TaskFailedEvent,
+    TasksListedEvent,
     TaskStatus,
     connect,
 )
@@ -34,14 +34,14 @@ async def watch(server: ServerConnection, *, task_status: anyio.abc.TaskStatus[N
                     print(f"+ task {task.task_id}")
                 case TaskStatus(task):
                     print(f"  task {task.task_id} is {task.status}")
-                case TaskCompleted(task_id) | TaskFailed(task_id) | TaskCancelled(task_id):
+                case TaskCompletedEvent(task_id) | TaskFailedEvent(task_id) | TaskCancelledEvent(task_id):
                     print(f"- task {task_id}: {type(event).__name__}")
-                case TasksListed(tasks):
+                case TasksListedEvent(tasks):
                     print(f"  the server has {len(tasks)} tasks")
-                case QuestionArrived(question):
+                case QuestionArrivedEvent(question):
                     print(f"? {question.message or question.kind}")
                     await question.reject("This program only watches")
-                case QuestionSettled(question, how):
+                case QuestionSettledEvent(question, how):
                     print(f"  {question.kind}: {how}")
 
 

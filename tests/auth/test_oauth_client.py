@@ -19,6 +19,7 @@ import pytest
 
 from emceepee.client import Http, OAuthOptions, ServerAuth, TokenFile, connect
 from emceepee.errors import ConnectFailed
+from emceepee.testing import FakeClock
 from tests.auth.authorization_server import (
     MACHINE,
     MACHINE_SECRET,
@@ -165,6 +166,25 @@ async def test_an_expired_token_is_refreshed_once_for_all_processes(
                 tasks.start_soon(use_it)
     assert names == ["emceepee"] * 3
     assert issuer.refreshes == 1
+
+
+async def test_whether_a_token_has_expired_is_a_matter_of_the_clock(
+    config: list[str], issuer: AuthorizationServer, url: str, clock: FakeClock
+) -> None:
+    await anyio.to_thread.run_sync(log_in, config)
+    auth = ServerAuth("guarded", url, TokenFile(token_file(config).parent, url), clock=clock)
+
+    async def refreshes() -> int:
+        async with connect(Http(url, auth=auth)):
+            return issuer.refreshes
+
+    with anyio.fail_after(LIMIT_S):
+        # Fake time begins years after what the issuer has just given.
+        assert await refreshes() == 1
+        assert json.loads(token_file(config).read_text())["expires_at"] == clock.now() + issuer.lifetime
+        assert await refreshes() == 1
+        await clock.advance(issuer.lifetime)
+        assert await refreshes() == 2
 
 
 def spoil_access_token(config: list[str]) -> None:

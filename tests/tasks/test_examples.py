@@ -84,5 +84,5 @@ async def test_an_example_answers_for_a_model(servers: Servers) -> None:
 async def test_an_example_watches_a_task_from_its_beginning_to_its_end(servers: Servers) -> None:
     lines = await run("watch_events.py", url(servers, "npm"), "work")
     assert lines[0].startswith("+ task ")
-    assert lines[-2].endswith(": TaskCompleted")
+    assert lines[-2].endswith(": TaskCompletedEvent")
     assert lines[-1] == "  the server has 1 tasks"

@@ -107,7 +107,7 @@ class ServerService:
             for uri in uris:
                 await self._subscribe(session, server, uri)
                 listened.append(uri)
-            await server.listening()
+            await server.wait_until_listening()
         except BaseException as error:
             self.stop_listening(session, listened)
             if isinstance(error, WireError):
