@@ -9,23 +9,35 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import anyio
 import anyio.abc
 from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS
+from starlette.datastructures import Headers
 from starlette.types import Receive, Send
 
 from emceepee.clock import Clock
+from emceepee.front.asking import Asking
 from emceepee.front.client import ClientFacts
+from emceepee.front.jsonrpc import Message
 from emceepee.front.replay import ReplayBuffer
-from emceepee.front.served import Asking, ServedRequest
+from emceepee.front.served import ServedRequest
 from emceepee.front.streams import END_OF_BODY, EventStream, encoded, flushed, watch_for_disconnect
 
-__all__ = ["Exchange", "Patience", "send_body", "send_json"]
+__all__ = ["Exchange", "Patience", "Posted", "send_body", "send_json"]
 
 JsonObject: TypeAlias = dict[str, Any]
 Answer: TypeAlias = Callable[[ServedRequest], Awaitable[JsonObject]]
+
+
+class Posted(NamedTuple):
+    """A message that came with a POST, and the way back."""
+
+    message: Message
+    headers: Headers
+    receive: Receive
+    send: Send
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,14 @@ from structlog import get_logger
 
 from emceepee.core.tasks import Task
 from emceepee.errors import EmceepeeError, PeerError, TaskNotFound
+from emceepee.front.asking import Asking, Post
 from emceepee.front.client import ClientFacts
 from emceepee.front.jsonrpc import Notification, Request, Response, error_message, result_message
 from emceepee.front.outcomes import AskedBack, BecameTask
-from emceepee.front.served import Asking, Post, ServedRequest, cancelled
+from emceepee.front.served import ServedRequest, cancelled
+from emceepee.front.service import Service
 from emceepee.front.task_forms import error_of, handshake_task, with_related_task
-from emceepee.front.visit import Service, Visit
+from emceepee.front.visit import Visit
 from emceepee.hub import Hub, Origin, Session
 from emceepee.tools import for_clients
 

@@ -17,15 +17,15 @@ from starlette.types import Receive, Scope, Send
 
 from emceepee.config import HttpSettings
 from emceepee.errors import PeerError
-from emceepee.front.exchange import Patience, send_body, send_json
+from emceepee.front.exchange import Patience, Posted, send_body, send_json
 from emceepee.front.gate import Gate, OpenGate
-from emceepee.front.handshake_http import HandshakeHttp, Posted
+from emceepee.front.handshake_http import HandshakeHttp
 from emceepee.front.hosts import HostCheck
 from emceepee.front.jsonrpc import Message, Request, RequestId, error_message, parse
 from emceepee.front.modern_http import ModernHttp
 from emceepee.front.refusals import Refused
+from emceepee.front.service import Service
 from emceepee.front.services import Services
-from emceepee.front.visit import Service
 from emceepee.hub import Hub
 from emceepee.observe import CONTENT_TYPE, Metrics
 

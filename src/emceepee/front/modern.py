@@ -6,8 +6,10 @@ State is kept by the principal and the workspace that a request names, whatever 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, TypeAlias
 
+from mcp.shared.inbound import InboundLadderRejection, classify_inbound_request
 from mcp_types import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -27,12 +29,14 @@ from emceepee.front.outcomes import AskedBack, BecameTask, Outcome
 from emceepee.front.request_state import Continuation, NotOurState, Opened, RequestStates, digest_of
 from emceepee.front.resources import RESOURCE_NOT_FOUND
 from emceepee.front.served import ServedRequest
+from emceepee.front.service import Service
 from emceepee.front.subscriptions import Subscription
 from emceepee.front.task_forms import extension_task, input_requests
-from emceepee.front.visit import Service, Visit
+from emceepee.front.visit import Visit
 from emceepee.hub import Hub, Origin, Session
+from emceepee.ids import secure_ids
 
-__all__ = ["DEFAULT_WORKSPACE", "ModernRequests"]
+__all__ = ["ModernRequests", "client_of"]
 
 JsonObject: TypeAlias = dict[str, Any]
 log = get_logger(__name__)
@@ -55,13 +59,40 @@ NO_CACHING: JsonObject = {"ttlMs": 0, "cacheScope": "private"}
 """What we say of results that come with no hint: servers of the handshake era tell of changes instead."""
 
 
+def client_of(request: Request, headers: Mapping[str, str] | None = None) -> ClientFacts:
+    """What a request says of its client.
+
+    Raises:
+        PeerError: it does not say all that it has to, or its headers say something else.
+    """
+    body = {"method": request.method, "params": dict(request.params)}
+    # White space around a header's value is none of it (RFC 9110), and not every HTTP parser takes it away.
+    stripped = None if headers is None else {name: value.strip() for name, value in headers.items()}
+    verdict = classify_inbound_request(body, headers=stripped)
+    if isinstance(verdict, InboundLadderRejection):
+        data = verdict.data
+        if isinstance(data, dict) and "supported" in data:
+            data = {**data, "supported": list(SUPPORTED_PROTOCOL_VERSIONS)}
+        raise PeerError(verdict.code, verdict.message, data)
+    return ClientFacts.of_request(
+        verdict.protocol_version, verdict.client_capabilities, verdict.client_info, request.params
+    )
+
+
 class ModernRequests:
     """Answers requests of any modern client; one for all of a front."""
 
-    def __init__(self, hub: Hub, states: RequestStates, *, may_spawn: bool) -> None:
+    def __init__(self, hub: Hub, *, may_spawn: bool) -> None:
         self._hub = hub
-        self._states = states
         self._may_spawn = may_spawn
+
+    @cached_property
+    def _states(self) -> RequestStates:
+        # Not before the first request: until the store is open, nobody knows the key.
+        limits = self._hub.settings.limits
+        lifetime = (limits.question_timeout_ms + limits.tasks.retention_ms) / 1000
+        clock = self._hub.clock
+        return RequestStates(self._hub.secret("request_state"), clock, secure_ids(clock), lifetime=lifetime)
 
     async def respond(
         self,

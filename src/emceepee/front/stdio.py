@@ -19,14 +19,14 @@ import anyio.to_thread
 from mcp_types import INTERNAL_ERROR, INVALID_REQUEST, PROTOCOL_VERSION_META_KEY
 
 from emceepee.errors import EmceepeeError, PeerError
+from emceepee.front.asking import Asking
 from emceepee.front.client import ClientFacts
 from emceepee.front.handshake import HandshakeClient, open_client
 from emceepee.front.jsonrpc import Notification, Request, error_message, parse, result_message
-from emceepee.front.modern import ModernRequests
-from emceepee.front.modern_http import client_of, request_states
-from emceepee.front.served import Asking, ServedRequest, cancelled
+from emceepee.front.modern import ModernRequests, client_of
+from emceepee.front.served import ServedRequest, cancelled
+from emceepee.front.service import Service
 from emceepee.front.services import Services
-from emceepee.front.visit import Service
 from emceepee.hub import LOCAL, Hub
 
 __all__ = ["StdioFront", "claimed_stdio"]
@@ -77,7 +77,7 @@ class StdioFront:
         self._services = Services(hub)
         self._served: dict[str | int, ServedRequest] = {}
         self._client: HandshakeClient | None = None
-        self._modern: ModernRequests | None = None
+        self._modern = ModernRequests(hub, may_spawn=True)
         self._in_use = ExitStack()
         self._outbox, self._outbox_reader = anyio.create_memory_object_stream[JsonObject](MAX_UNSENT)
 
@@ -150,11 +150,11 @@ class StdioFront:
 
     def _serve_modern(self, request: Request, requests: anyio.abc.TaskGroup) -> None:
         facts = client_of(request)
-        if self._modern is None:
-            self._modern = ModernRequests(self._hub, request_states(self._hub), may_spawn=True)
-        modern, service = self._modern, self._service()
+        service = self._service()
         served = self._register(request, facts)
-        respond = partial(modern.respond, service, facts, request, served, principal=LOCAL, workspace=self._workspace)
+        respond = partial(
+            self._modern.respond, service, facts, request, served, principal=LOCAL, workspace=self._workspace
+        )
         requests.start_soon(self._serve, served, respond)
 
     def _service(self) -> Service:

@@ -10,8 +10,8 @@ from mcp_types import INTERNAL_ERROR
 from emceepee.clock import isoformat
 from emceepee.core.questions import Question
 from emceepee.core.tasks import Task
+from emceepee.front.asking import RELATED_TASK_META_KEY, method_of
 from emceepee.front.client import ClientFacts
-from emceepee.front.served import RELATED_TASK_META_KEY, method_of
 from emceepee.hub import Session
 
 __all__ = ["error_of", "extension_task", "handshake_task", "input_requests", "with_related_task"]
