@@ -18,9 +18,10 @@ from starlette.datastructures import Headers
 from starlette.types import Receive, Send
 
 from emceepee.clock import Clock
+from emceepee.errors import PeerError
 from emceepee.front.asking import Asking
 from emceepee.front.client import ClientFacts
-from emceepee.front.jsonrpc import Message
+from emceepee.front.jsonrpc import Message, error_message
 from emceepee.front.replay import ReplayBuffer
 from emceepee.front.served import ServedRequest
 from emceepee.front.streams import END_OF_BODY, EventStream, encoded, flushed, watch_for_disconnect
@@ -29,6 +30,9 @@ __all__ = ["Exchange", "Patience", "Posted", "send_body", "send_json"]
 
 JsonObject: TypeAlias = dict[str, Any]
 Answer: TypeAlias = Callable[[ServedRequest], Awaitable[JsonObject]]
+
+REQUEST_CANCELLED = -32800
+"""As the Language Server Protocol has it; MCP names none."""
 
 
 class Posted(NamedTuple):
@@ -212,4 +216,4 @@ class Exchange:
 
 def _cancelled(request_id: str | int) -> JsonObject:
     """Ends the HTTP response of a request that its client cancelled; the client does not look at it any more."""
-    return {"jsonrpc": "2.0", "id": request_id, "error": {"code": -32800, "message": "Request cancelled"}}
+    return error_message(request_id, PeerError(REQUEST_CANCELLED, "Request cancelled"))

@@ -11,7 +11,6 @@ from typing import Any, TypeAlias
 
 from mcp.shared.inbound import InboundLadderRejection, classify_inbound_request
 from mcp_types import (
-    INTERNAL_ERROR,
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
     MISSING_REQUIRED_CLIENT_CAPABILITY,
@@ -19,12 +18,11 @@ from mcp_types import (
 )
 from mcp_types.methods import CACHEABLE_METHODS
 from mcp_types.version import SUPPORTED_PROTOCOL_VERSIONS
-from structlog import get_logger
 
 from emceepee.core.tasks import Task
-from emceepee.errors import EmceepeeError, PeerError, TaskNotFound
+from emceepee.errors import PeerError, TaskNotFound
 from emceepee.front.client import TASKS_EXTENSION, ClientFacts
-from emceepee.front.jsonrpc import Request, error_message, result_message
+from emceepee.front.jsonrpc import Request, answered
 from emceepee.front.outcomes import AskedBack, BecameTask, Outcome
 from emceepee.front.request_state import Continuation, NotOurState, Opened, RequestStates, digest_of
 from emceepee.front.resources import RESOURCE_NOT_FOUND
@@ -39,7 +37,6 @@ from emceepee.ids import secure_ids
 __all__ = ["ModernRequests", "client_of"]
 
 JsonObject: TypeAlias = dict[str, Any]
-log = get_logger(__name__)
 
 DEFAULT_WORKSPACE = "default"
 
@@ -106,20 +103,17 @@ class ModernRequests:
         headers: Mapping[str, str] | None = None,
     ) -> JsonObject:
         """The response message; `workspace` is the one that the URL names."""
-        try:
+
+        async def run() -> JsonObject:
             session = await self._session(service, client, request, principal, workspace)
             visit = Visit(self._hub, session, client, request, served, may_spawn=self._may_spawn, headers=headers)
             with session.in_use():
-                result = await self._answer(service, visit)
-            return result_message(request.id, result)
-        except PeerError as error:
-            code = INVALID_PARAMS if error.code == RESOURCE_NOT_FOUND else error.code
-            return error_message(request.id, PeerError(code, error.message, error.data))
-        except EmceepeeError as error:
-            return error_message(request.id, PeerError(INTERNAL_ERROR, str(error)))
-        except Exception:
-            log.exception("request_failed", method=request.method)
-            return error_message(request.id, PeerError(INTERNAL_ERROR, "Internal error"))
+                try:
+                    return await self._answer(service, visit)
+                except PeerError as error:
+                    raise _of_this_era(error) from error
+
+        return await answered(request, run)
 
     async def _session(
         self, service: Service, client: ClientFacts, request: Request, principal: str, workspace: str | None
@@ -222,6 +216,11 @@ class ModernRequests:
                 except TaskNotFound:
                     continue
         raise PeerError(INVALID_PARAMS, f"Task not found: {task_id}")
+
+
+def _of_this_era(error: PeerError) -> PeerError:
+    code = INVALID_PARAMS if error.code == RESOURCE_NOT_FOUND else error.code
+    return PeerError(code, error.message, error.data)
 
 
 def _checked_answers(session: Session, task_id: str, responses: object) -> Mapping[str, Mapping[str, Any]]:

@@ -22,7 +22,7 @@ from emceepee.errors import EmceepeeError, PeerError
 from emceepee.front.asking import Asking
 from emceepee.front.client import ClientFacts
 from emceepee.front.handshake import HandshakeClient, open_client
-from emceepee.front.jsonrpc import Notification, Request, error_message, parse, result_message
+from emceepee.front.jsonrpc import Notification, Request, as_peer_error, error_message, parse, result_message
 from emceepee.front.modern import ModernRequests, client_of
 from emceepee.front.served import ServedRequest, cancelled
 from emceepee.front.service import Service
@@ -139,10 +139,8 @@ class StdioFront:
             self._client, result = await open_client(
                 self._hub, self._service(), request.params, principal=LOCAL, may_spawn=True
             )
-        except PeerError:
-            raise
         except EmceepeeError as error:
-            raise PeerError(INTERNAL_ERROR, str(error)) from None
+            raise as_peer_error(error) from None
         self._client.standalone = self._post
         # A client at the other end of a pipe is there, however long it says nothing.
         self._in_use.enter_context(self._client.session.in_use())

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 import anyio
 from mcp.shared.inbound import validate_mcp_param_headers
-from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
+from mcp_types import INVALID_PARAMS
 from mcp_types.methods import INPUT_REQUIRED_METHODS
 from structlog import get_logger
 
@@ -22,7 +22,7 @@ from emceepee.core.tasks import Task
 from emceepee.errors import EmceepeeError, PeerError, WireError
 from emceepee.front.capabilities import capabilities_for
 from emceepee.front.client import ClientFacts
-from emceepee.front.jsonrpc import Request
+from emceepee.front.jsonrpc import Request, as_peer_error
 from emceepee.front.outcomes import AskedBack, BecameTask, Outcome, can_be_asked_back
 from emceepee.front.subscriptions import SUBSCRIPTION_ID_META_KEY
 from emceepee.front.task_forms import error_of
@@ -128,7 +128,7 @@ class ServerService:
         try:
             return session.link(self.name)
         except EmceepeeError as error:
-            raise PeerError(INTERNAL_ERROR, str(error)) from None
+            raise as_peer_error(error) from None
 
     async def server(self, session: Session) -> ServerConnection:
         """
@@ -138,7 +138,7 @@ class ServerService:
         try:
             return await self.link(session).connected()
         except EmceepeeError as error:
-            raise PeerError(INTERNAL_ERROR, str(error)) from None
+            raise as_peer_error(error) from None
 
     async def _subscribe(self, session: Session, server: ServerConnection, uri: str) -> None:
         """Several listeners of one workspace share a subscription; a client that repeats itself still has only one."""
@@ -243,11 +243,6 @@ async def _contained(run: Callable[..., Awaitable[None]], *args: object) -> None
         log.info("not_passed_on", error=str(error))
 
 
-def as_peer_error(error: EmceepeeError) -> PeerError:
-    """A server's own error as it is; ours in its place where there was none."""
-    return error if isinstance(error, PeerError) else PeerError(INTERNAL_ERROR, str(error))
-
-
 def _behalf(client: ClientFacts) -> OnBehalfOf | None:
     return OnBehalfOf(client.capabilities, client.info) if client.is_modern else None
 
@@ -266,8 +261,7 @@ def _result_of_call(call: Call) -> JsonObject:
 def _result_of_task(task: Task) -> JsonObject:
     if task.status == "completed":
         return dict(task.result or {})
-    error = error_of(task)
-    raise PeerError(error["code"], error["message"], error.get("data"))
+    raise error_of(task)
 
 
 def _ttl(visit: Visit, *, takes_tasks: bool) -> int | None:
