@@ -64,10 +64,6 @@ class EventStream:
         self.can_resume = False
         """Whether the client has been told an id that it could come back with."""
 
-    @property
-    def is_attached(self) -> bool:
-        return self._connection is not None
-
     def post(self, message: Mapping[str, Any]) -> None:
         if not self._is_final:
             self._prime()
