@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 import anyio
 from structlog import get_logger
 
-from emceepee.concurrency import task_group
+from emceepee.concurrency import companions
 from emceepee.config import (
     Changes,
     Configuration,
@@ -37,11 +37,10 @@ LOOK_SECONDS = 0.5
 @asynccontextmanager
 async def watching(hub: Hub, read: Callable[[], Configuration], current: Configuration) -> AsyncIterator[None]:
     """Follow the file that `current` came from while the body runs; a pipe, which can be read once, is not followed."""
-    async with task_group() as tasks:
+    async with companions() as tasks:
         if current.path is not None and current.path.is_file():
             tasks.start_soon(SettingsWatcher(hub, read, current).run)
         yield
-        tasks.cancel_scope.cancel()
 
 
 class SettingsWatcher:
