@@ -8,7 +8,6 @@ SSE stream, which a handshake client may resume on another connection.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 import anyio
@@ -18,6 +17,7 @@ from starlette.datastructures import Headers
 from starlette.types import Receive, Send
 
 from emceepee.clock import Clock
+from emceepee.config import Patience
 from emceepee.errors import PeerError
 from emceepee.front.asking import Asking
 from emceepee.front.client import ClientFacts
@@ -26,7 +26,7 @@ from emceepee.front.replay import ReplayBuffer
 from emceepee.front.served import ServedRequest
 from emceepee.front.streams import END_OF_BODY, EventStream, encoded, flushed, watch_for_disconnect
 
-__all__ = ["Exchange", "Patience", "Posted", "send_body", "send_json"]
+__all__ = ["Exchange", "Posted", "send_body", "send_json"]
 
 JsonObject: TypeAlias = dict[str, Any]
 Answer: TypeAlias = Callable[[ServedRequest], Awaitable[JsonObject]]
@@ -42,18 +42,6 @@ class Posted(NamedTuple):
     headers: Headers
     receive: Receive
     send: Send
-
-
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """How long silences may be, in seconds."""
-
-    keepalive: float = 15.0
-    """After which something is sent that keeps the client's stream and timer alive."""
-    prime: float = 1.0
-    """After which a response turns into a stream, so that a client which is cut off can come back for it."""
-    resume: float = 10.0
-    """How long a client that was cut off has to come back, until its call goes on as a task."""
 
 
 async def send_json(

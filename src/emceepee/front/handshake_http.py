@@ -10,9 +10,10 @@ from mcp_types import INTERNAL_ERROR, INVALID_REQUEST
 from starlette.datastructures import Headers
 from starlette.types import Receive, Send
 
+from emceepee.config import Patience
 from emceepee.errors import PeerError, SessionClosed
 from emceepee.front.client import ClientFacts
-from emceepee.front.exchange import Exchange, Patience, Posted, send_json
+from emceepee.front.exchange import Exchange, Posted, send_json
 from emceepee.front.handshake import HandshakeClient, open_client
 from emceepee.front.jsonrpc import Request, error_message, result_message
 from emceepee.front.refusals import Refused

@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from emceepee.config import HttpSettings
 from emceepee.errors import PeerError
-from emceepee.front.exchange import Patience, Posted, send_body, send_json
+from emceepee.front.exchange import Posted, send_body, send_json
 from emceepee.front.gate import Gate, OpenGate
 from emceepee.front.handshake_http import HandshakeHttp
 from emceepee.front.hosts import HostCheck
@@ -46,9 +46,8 @@ class HttpFront:
         self._gate = gate or OpenGate()
         self._services = Services(hub)
         self._hosts = HostCheck(settings)
-        patience = Patience(settings.keepalive_seconds, settings.prime_seconds, settings.resume_seconds)
-        self._handshake = HandshakeHttp(hub, patience, may_spawn=settings.allow_spawn)
-        self._modern = ModernHttp(hub, patience, may_spawn=settings.allow_spawn)
+        self._handshake = HandshakeHttp(hub, settings.patience, may_spawn=settings.allow_spawn)
+        self._modern = ModernHttp(hub, settings.patience, may_spawn=settings.allow_spawn)
 
     def stop(self) -> None:
         """End every open stream and request, so that the HTTP server can close its connections."""

@@ -9,9 +9,10 @@ from mcp.shared.inbound import (
 from mcp_types import HEADER_MISMATCH
 from starlette.datastructures import Headers
 
+from emceepee.config import Patience
 from emceepee.errors import PeerError
 from emceepee.front.client import ClientFacts
-from emceepee.front.exchange import Exchange, Patience, Posted, send_json
+from emceepee.front.exchange import Exchange, Posted, send_json
 from emceepee.front.jsonrpc import Request
 from emceepee.front.modern import ModernRequests, client_of
 from emceepee.front.refusals import Refused

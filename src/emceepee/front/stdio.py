@@ -18,6 +18,7 @@ import anyio.abc
 import anyio.to_thread
 from mcp_types import INTERNAL_ERROR, INVALID_REQUEST, PROTOCOL_VERSION_META_KEY
 
+from emceepee.config import HttpSettings, Patience
 from emceepee.errors import EmceepeeError, PeerError
 from emceepee.front.asking import Asking
 from emceepee.front.client import ClientFacts
@@ -33,6 +34,8 @@ __all__ = ["StdioFront", "claimed_stdio"]
 
 JsonObject: TypeAlias = dict[str, Any]
 T = TypeVar("T")
+
+_DEFAULTS = HttpSettings()
 
 MAX_UNSENT = 1000
 """Lines that wait for a slow reader; beyond that the tools wait with them."""
@@ -64,8 +67,8 @@ class StdioFront:
         *,
         endpoint: str = "",
         workspace: str | None = None,
-        keepalive: float = 15.0,
-        max_line_bytes: int = 4 * 1024 * 1024,
+        max_line_bytes: int = _DEFAULTS.max_body_bytes,
+        patience: Patience = _DEFAULTS.patience,
     ) -> None:
         self._max_line_bytes = max_line_bytes
         self._hub = hub
@@ -73,7 +76,7 @@ class StdioFront:
         self._stdout = stdout
         self._endpoint = endpoint
         self._workspace = workspace
-        self._keepalive = keepalive
+        self._patience = patience
         self._services = Services(hub)
         self._served: dict[str | int, ServedRequest] = {}
         self._client: HandshakeClient | None = None
@@ -180,7 +183,7 @@ class StdioFront:
 
     async def _fill_silence(self, served: ServedRequest) -> None:
         while served.wants_progress:
-            with self._hub.clock.move_on_after(self._keepalive):
+            with self._hub.clock.move_on_after(self._patience.keepalive):
                 await anyio.sleep_forever()
             served.heartbeat()
 
