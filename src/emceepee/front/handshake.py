@@ -22,7 +22,7 @@ from emceepee.front.visit import Visit
 from emceepee.hub import Hub, Origin, Session
 from emceepee.tools import for_clients
 
-__all__ = ["HandshakeClient", "agreed_version", "open_client"]
+__all__ = ["HandshakeClient", "open_client"]
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -32,7 +32,7 @@ ROOTS_SECONDS = 5.0
 """How long a client is waited for that was asked for its roots; after that those of the settings count."""
 
 
-def agreed_version(params: Mapping[str, Any]) -> str:
+def _agreed_version(params: Mapping[str, Any]) -> str:
     """The client's version if we speak it, else our newest of that era."""
     wished = params.get("protocolVersion")
     if not isinstance(wished, str):
@@ -48,7 +48,7 @@ async def open_client(
     Raises:
         PeerError: it is not welcome, or what it wants to talk to cannot be had.
     """
-    facts = ClientFacts.of_handshake(params, agreed_version(params))
+    facts = ClientFacts.of_handshake(params, _agreed_version(params))
     origin = Origin(principal, endpoint=service.endpoint, client=facts.as_json())
     session = await hub.open_session(origin, connect=False)
     client = HandshakeClient(hub, session, facts, service, may_spawn=may_spawn)

@@ -14,7 +14,7 @@ from starlette.types import Receive, Send
 from emceepee.clock import Clock
 from emceepee.front.replay import ReplayBuffer
 
-__all__ = ["END_OF_BODY", "PING", "EventStream", "encoded", "flushed", "watch_for_disconnect"]
+__all__ = ["END_OF_BODY", "EventStream", "encoded", "flushed", "watch_for_disconnect"]
 
 MAX_UNSENT = 100
 """Messages that wait for a slow reader; beyond that the oldest notification goes: the newest says it all."""

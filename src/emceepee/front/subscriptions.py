@@ -16,7 +16,7 @@ from emceepee.front.task_forms import extension_task
 from emceepee.front.visit import Visit
 from emceepee.hub import Session
 
-__all__ = ["Subscription"]
+__all__ = ["SUBSCRIPTION_ID_META_KEY", "Subscription"]
 
 JsonObject: TypeAlias = dict[str, Any]
 FindTask: TypeAlias = Callable[[str, object], tuple[Session, Task]]
