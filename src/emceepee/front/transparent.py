@@ -91,7 +91,7 @@ class ServerService:
     def on_client_notification(self, session: Session, method: str, params: Mapping[str, Any]) -> None:
         """Passed on, but for what only concerns the client's connection to us."""
         if method not in ("notifications/initialized", "notifications/progress"):
-            session.spawn(_contained, self._notify, session, method, params)
+            session.spawn(self._contained, self._notify, session, method, params)
 
     def passed_on(self, server: str, method: str, params: Mapping[str, Any]) -> JsonObject | None:
         if server != self.name:
@@ -117,7 +117,7 @@ class ServerService:
     def stop_listening(self, session: Session, uris: Sequence[str]) -> None:
         for uri in uris:
             if not session.is_closing:
-                session.spawn(_contained, self._unsubscribe, session, uri)
+                session.spawn(self._contained, self._unsubscribe, session, uri)
 
     def is_subscribed(self, session: Session, uri: str) -> bool:
         return uri in self._subscribers.get(session, ())
@@ -162,6 +162,13 @@ class ServerService:
         link = self.link(session)
         if link.server is not None and link.server.era == "handshake":
             await link.server.notify(method, params)
+
+    async def _contained(self, run: Callable[..., Awaitable[None]], *args: object) -> None:
+        """Something that nobody waits for: its failure is no reason to end the session."""
+        try:
+            await run(*args)
+        except EmceepeeError as error:
+            log.info("not_passed_on", server=self.name, error=str(error))
 
     # Calls
 
@@ -233,14 +240,6 @@ class ServerService:
             if visit.served.hang_up == "cancelled" and (call := session.calls.of_task(task_id)) is not None:
                 session.calls.cancel(call)
             raise
-
-
-async def _contained(run: Callable[..., Awaitable[None]], *args: object) -> None:
-    """Something that nobody waits for: its failure is no reason to end the session."""
-    try:
-        await run(*args)
-    except EmceepeeError as error:
-        log.info("not_passed_on", error=str(error))
 
 
 def _behalf(client: ClientFacts) -> OnBehalfOf | None:
