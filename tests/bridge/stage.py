@@ -19,7 +19,7 @@ import anyio
 import anyio.abc
 
 from emceepee.concurrency import task_group
-from emceepee.config import HttpSettings, HubSettings, ServerConfig
+from emceepee.config import HttpSettings, HubSettings, Patience, ServerConfig
 from emceepee.errors import EmceepeeError
 from emceepee.front.serving import bind, serve_http
 from emceepee.hub import Hub, Session
@@ -83,7 +83,7 @@ async def tried(folder: Path) -> Mapping[Cell, Outcome]:
 @asynccontextmanager
 async def _hub(configs: Iterable[ServerConfig]) -> AsyncIterator[tuple[Hub, str]]:
     hub = Hub(configs, settings=HubSettings(default_timeout_ms=CALL_TIMEOUT_MS))
-    settings = HttpSettings(port=0, keepalive_seconds=KEEPALIVE_S)
+    settings = HttpSettings(port=0, patience=Patience(keepalive=KEEPALIVE_S))
     with bind(settings) as listener:
         listener.listen()
         stop = anyio.Event()

@@ -7,6 +7,7 @@ from typing import Any
 
 import anyio
 import pytest
+from structlog.testing import capture_logs
 
 from emceepee.config import HubSettings, ServerConfig
 from emceepee.errors import PeerError
@@ -318,8 +319,10 @@ async def test_a_server_that_is_removed_under_a_listener_ends_nobodys_session(cl
         listening = client.request("subscriptions/listen", {"notifications": {"resourceSubscriptions": ["demo://a"]}})
         await settle()
         await world.hub.remove_server("demo")
-        listening.drop()
-        await settle()
+        with capture_logs() as logged:
+            listening.drop()
+            await settle()
+        assert [entry["server"] for entry in logged if entry["event"] == "not_passed_on"] == ["demo"]
         tools = (await client.request("tools/list").result())["tools"]
         assert [tool["name"] for tool in tools] == ["other__echo", "other__ask"]
         older = await world.handshake(url=ALL)

@@ -1,6 +1,7 @@
 """The demo server as a real process, driven by the SDK's own client: both transports, both eras, every tool."""
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -251,6 +252,28 @@ async def test_crash_over_http_ends_the_process_with_status_3() -> None:
                 async with raw.call("crash") as response:
                     await response.aread()
         assert await anyio.to_thread.run_sync(process.wait) == 3
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+def test_a_signal_ends_the_server_over_http_in_order(number: signal.Signals) -> None:
+    with served_over_http() as (_, process):
+        process.send_signal(number)
+        assert process.wait(LIMIT_S) == 0
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+
+
+def test_an_interrupt_ends_the_server_on_stdio_though_its_input_is_open() -> None:
+    with subprocess.Popen(DEMO, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdin.write(b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n')
+        process.stdin.flush()
+        assert process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(LIMIT_S) == 0
+        assert process.stderr.read() == b""
 
 
 async def test_a_handshake_clients_question_comes_on_the_calls_own_response_stream(demo_url: str) -> None:

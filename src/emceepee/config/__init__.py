@@ -13,7 +13,7 @@ from emceepee.config.problems import WrongSettings
 from emceepee.config.servers import OAuthConfig, ServerConfig, TransportChoice, problems_of
 from emceepee.config.settings import Settings
 from emceepee.config.sources import Configuration, Sources
-from emceepee.config.values import HttpSettings, HubSettings
+from emceepee.config.values import HttpSettings, HubSettings, Patience
 
 __all__ = [
     "AccessSettings",
@@ -24,6 +24,7 @@ __all__ = [
     "HubSettings",
     "OAuthConfig",
     "OAuthSettings",
+    "Patience",
     "ServerConfig",
     "Settings",
     "Sources",

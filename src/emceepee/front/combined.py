@@ -22,7 +22,7 @@ from emceepee.front.transparent import ServerService
 from emceepee.front.visit import Visit
 from emceepee.hub import Session
 
-__all__ = ["SEPARATOR", "AllService"]
+__all__ = ["AllService"]
 
 JsonObject: TypeAlias = dict[str, Any]
 
