@@ -67,7 +67,8 @@ class ServerService:
         try:
             match visit.method:
                 case "logging/setLevel":
-                    await server.set_log_level(_string(visit, "level"))
+                    await server.set_log_level(level := _string(visit, "level"))
+                    self.link(visit.session).wishes.set_log_level(level)
                     return {}
                 case "resources/subscribe":
                     await self._subscribe(visit.session, server, _string(visit, "uri"))
@@ -145,7 +146,8 @@ class ServerService:
         await server.subscribe(uri)
         count = self._subscribers.setdefault(session, Counter())
         count[uri] = 1 if session.origin.workspace is None else count[uri] + 1
-        self.link(session).subscriptions[uri] = None
+        # In a workspace it is a stream that listens, and ends with its client.
+        self.link(session).wishes.subscribe(uri, is_kept=session.origin.workspace is None)
 
     async def _unsubscribe(self, session: Session, uri: str) -> None:
         count = self._subscribers.setdefault(session, Counter())
@@ -154,7 +156,7 @@ class ServerService:
             return
         del count[uri]
         link = self.link(session)
-        link.subscriptions.pop(uri, None)
+        link.wishes.unsubscribe(uri)
         if link.server is not None:
             await link.server.unsubscribe(uri)
 

@@ -24,6 +24,7 @@ from emceepee.core.buffers import LogSource
 from emceepee.core.links import LinkIdentity, LinkLife, LinkStatus, ReconnectKind, Retry
 from emceepee.errors import ServerDisconnected, ToolNotFound, WireError
 from emceepee.hub.server_sessions import ServerSessions
+from emceepee.hub.wishes import Wishes
 
 __all__ = ["Link", "LinkSink"]
 
@@ -107,6 +108,7 @@ class Link:
         *,
         find_target: Callable[[ServerConfig], Target],
         sessions: ServerSessions,
+        wishes: Wishes,
         question_timeout_ms: int,
         backoff: Backoff,
         roots: Sequence[str] = (),
@@ -118,8 +120,7 @@ class Link:
         self.life = LinkLife(backoff, budget=PROGRAM_RESTARTS if config.is_program else None)
         self.tools: dict[str, JsonObject] = {}
         """The server's tools by name, as of the last time that it was asked; kept over a disconnect."""
-        self.subscriptions: dict[str, None] = {}
-        """The resources that the client wants to be told of; asked for again after a reconnect."""
+        self.wishes = wishes
         self._sink = sink
         self._clock = clock
         self._tasks = tasks
@@ -267,8 +268,7 @@ class Link:
 
     async def _prepare(self, server: ServerConnection) -> None:
         await self.refresh_tools(server)
-        for uri in tuple(self.subscriptions):
-            await server.subscribe(uri)
+        await self.wishes.tell(server)
 
     def _target(self) -> Target:
         """The server, with the session that native tasks of ours live in."""

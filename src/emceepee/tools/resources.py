@@ -64,13 +64,13 @@ async def subscribe_resource(caller: Caller, given: Subscription) -> Reply:
         await (await link.connected()).subscribe(given.uri)
     except EmceepeeError as error:
         raise as_tool_error(error, given.server) from None
-    link.subscriptions[given.uri] = None
+    link.wishes.subscribe(given.uri)
     return json_reply({"success": True, "message": f"Updates of {given.uri} come as events: use await_activity."})
 
 
 async def unsubscribe_resource(caller: Caller, given: Subscription) -> Reply:
     link = caller.session.link(given.server)
-    if link.subscriptions.pop(given.uri, given) is given:
+    if not link.wishes.unsubscribe(given.uri):
         return json_reply({"success": False, "message": f"There was no subscription to {given.uri}."})
     try:
         await (await link.connected()).unsubscribe(given.uri)
