@@ -214,6 +214,26 @@ async def test_a_subscription_outlives_a_restart_of_the_hub_and_is_heard_before_
         assert "wishes" not in {key.kind for key in store._records}
 
 
+async def test_a_list_that_the_client_has_looked_at_and_that_changed_over_a_reconnect_is_told(clock: FakeClock) -> None:
+    library = Library()
+
+    async def other_prompts(_params: Mapping[str, Any]) -> dict[str, Any]:
+        return {"prompts": [{"name": "new"}, {"name": "newer"}]}
+
+    async with running_hub({"lib": library}, clock=clock) as running:
+        client = await running.client()
+        for tool in ("list_prompts", "list_resources"):
+            await client.call(tool)
+        library.methods = {**library.methods, "prompts/list": other_prompts}
+        await client.call("reconnect_server", name="lib")
+        await settle()
+        news = (await client.call("list_tasks")).events
+        (back,) = [event["data"] for event in news if event["type"] == "server_reconnected"]
+        assert (back["refreshed"], back["changed"]) == ({"tools": 0, "prompts": 2, "resources": 1}, ["prompts"])
+        changes = [event["data"]["method"] for event in news if event["type"] == "notification"]
+        assert changes == ["notifications/prompts/list_changed"]
+
+
 async def test_a_wish_that_the_server_does_not_grant_any_more_does_not_keep_it_away(clock: FakeClock) -> None:
     library = Library()
 

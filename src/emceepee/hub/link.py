@@ -23,6 +23,7 @@ from emceepee.core.backoff import Backoff
 from emceepee.core.buffers import LogSource
 from emceepee.core.links import LinkIdentity, LinkLife, LinkStatus, ReconnectKind, Retry
 from emceepee.errors import ServerDisconnected, ToolNotFound, WireError
+from emceepee.hub.seen_lists import SeenLists
 from emceepee.hub.server_sessions import ServerSessions
 from emceepee.hub.wishes import Wishes
 
@@ -120,6 +121,7 @@ class Link:
         self.life = LinkLife(backoff, budget=PROGRAM_RESTARTS if config.is_program else None)
         self.tools: dict[str, JsonObject] = {}
         """The server's tools by name, as of the last time that it was asked; kept over a disconnect."""
+        self.lists = SeenLists()
         self.wishes = wishes
         self._sink = sink
         self._clock = clock

@@ -39,16 +39,16 @@ class Subscription(Input):
 
 
 async def list_resources(caller: Caller, given: ListOf) -> Reply:
-    async def ask(_link: Link, server: ServerConnection) -> list[JsonObject]:
-        return await server.list_resources() if "resources" in server.capabilities else []
+    async def ask(link: Link, server: ServerConnection) -> list[JsonObject]:
+        return await link.lists.ask("resources", server)
 
     links = links_matching(caller.session, given.server)
     return listed("resources", await gather(caller.session, links, ask, given.timeout_ms))
 
 
 async def list_resource_templates(caller: Caller, given: ListOf) -> Reply:
-    async def ask(_link: Link, server: ServerConnection) -> list[JsonObject]:
-        return await server.list_resource_templates() if "resources" in server.capabilities else []
+    async def ask(link: Link, server: ServerConnection) -> list[JsonObject]:
+        return await link.lists.ask("resource_templates", server)
 
     links = links_matching(caller.session, given.server)
     return listed("resource_templates", await gather(caller.session, links, ask, given.timeout_ms))
