@@ -116,7 +116,7 @@ def test_a_key_that_looks_like_a_slip_is_named_with_the_one_that_was_meant(path:
         "off": {"commnad": "a", "disabled": True},
     }
     path.write_text(json.dumps({"mcpServers": entries}))
-    found = read_file(path)
+    found = read_file(path, {})
     assert found.servers == (ServerConfig(name="demo", command="a"),)
     assert found.ignored == {"mcpServers.demo.arg": "args", "mcpServers.demo.Env": "env"}
 
@@ -140,6 +140,52 @@ def test_a_file_without_servers_has_none(path: Path) -> None:
 def test_a_file_that_begins_with_a_byte_order_mark_is_read(path: Path) -> None:
     path.write_text('{"mcpServers": {"a": {"command": "a"}}}', encoding="utf-8-sig")
     assert load_servers(path) == [ServerConfig(name="a", command="a")]
+
+
+AS_VS_CODE_WRITES_IT = r"""
+// The servers of this workspace.
+{
+    "inputs": [{"type": "promptString", "id": "key", "password": true,}],
+    "servers": {
+        /* one // more */
+        "files": {"type": "stdio", "command": "npx", "args": ["-y", "a//b", "/*c*/", "d,]", "\\",],}, // why not
+        "web": {"type": "http", "url": "https://example.com/mcp" /* , */ , /* } */ },
+    },
+}
+"""
+
+
+def test_the_file_of_vs_code_is_read_with_its_comments_and_commas(path: Path) -> None:
+    path.write_text(AS_VS_CODE_WRITES_IT)
+    assert load_servers(path) == [
+        ServerConfig(name="files", command="npx", args=("-y", "a//b", "/*c*/", "d,]", "\\"), transport="stdio"),
+        ServerConfig(name="web", url="https://example.com/mcp", transport="http"),
+    ]
+
+
+def test_beside_mcpservers_another_clients_servers_are_no_business_of_ours(path: Path) -> None:
+    document = {"mcpServers": {"a": {"command": "a"}}, "servers": [{"host": "x"}]}
+    assert load(path, document) == [ServerConfig(name="a", command="a")]
+    assert read_file(path, {}).ignored == {"servers": "mcpServers"}
+
+
+@pytest.mark.parametrize("servers", [[], None, "x"])
+def test_servers_that_are_none_are_refused_with_their_key(path: Path, servers: object) -> None:
+    assert refusal(path, {"servers": servers}).key == f"{path}: servers"
+
+
+@pytest.mark.parametrize("text", ['{"mcpServers": {},,}', '{"a": 1 /* }', '{"mcpServers" // {}}'])
+def test_what_is_no_json_even_without_comments_is_refused(path: Path, text: str) -> None:
+    path.write_text(text)
+    with pytest.raises(SettingsError) as refused:
+        load_servers(path)
+    assert refused.value.key == str(path)
+
+
+def test_the_place_of_a_mistake_is_that_in_the_file(path: Path) -> None:
+    path.write_text('{ // one\n  /* two\n */ "mcpServers": x }')
+    with pytest.raises(SettingsError, match=r"line 3 column 19"):
+        load_servers(path)
 
 
 def test_a_configuration_cannot_be_changed() -> None:

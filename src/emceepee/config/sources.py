@@ -90,7 +90,7 @@ class Sources:
         ignored: Mapping[str, str] = {}
         with _collected(problems):
             if self.path is not None:
-                file = read_file(self.path)
+                file = read_file(self.path, self.environment)
                 layers.append(file.layer)
                 servers, ignored = file.servers, file.ignored
         with _collected(problems):
