@@ -109,7 +109,8 @@ def _text_of(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except OSError as error:
-        raise WrongSettings([SettingsError(str(path), f"cannot be read: {error.strerror}")]) from None
+        # The whole path: a relative one may have been looked for elsewhere than its writer thinks.
+        raise WrongSettings([SettingsError(str(path.absolute()), f"cannot be read: {error.strerror}")]) from None
     except UnicodeDecodeError as error:
         raise WrongSettings([SettingsError(str(path), f"is not UTF-8: {error.reason}")]) from None
 
