@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from emceepee.config import OAuthConfig, ServerConfig, load_servers, problems_of
 from emceepee.config.file import read_file
+from emceepee.config.problems import printable
 from emceepee.errors import SettingsError, exit_code
 from tests.core.clockwork import EXAMPLES
 
@@ -90,7 +91,7 @@ def test_stdio_is_the_transport_of_a_program(path: Path) -> None:
 
 
 def test_the_servers_come_in_the_order_of_the_file(path: Path) -> None:
-    entries = {name: {"command": name} for name in ("zeta", "alpha", "mid dle", "ünï")}
+    entries = {name: {"command": name} for name in ("zeta", "alpha", "mid.dle", "0_-9")}
     assert [config.name for config in load(path, {"mcpServers": entries})] == list(entries)
 
 
@@ -252,10 +253,38 @@ def test_all_wrong_entries_are_named_at_once(path: Path) -> None:
     assert "good" not in str(refused)
 
 
-@pytest.mark.parametrize("name", ["", " demo", "demo ", "de\nmo", "de\x00mo", "x" * 101])
-def test_a_name_that_could_not_be_shown_is_refused(path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["", "..", "/", "搜索", "x" * 101])
+def test_a_name_that_cannot_be_made_to_fit_is_refused(path: Path, name: str) -> None:
     refused = refusal(path, {"mcpServers": {name: {"command": "a"}}})
     assert refused.expected.startswith("name: ")
+
+
+def test_names_of_other_clients_are_made_to_fit(path: Path) -> None:
+    names = {"io.github.owner/repo": "io.github.owner-repo", " My (own) server": "My-own-server", "ün\n": "n"}
+    document = {"mcpServers": {"fits": {"command": "a"}} | {name: {"command": name} for name in names}}
+    path.write_text(json.dumps(document), encoding="utf-8")
+    found = read_file(path, {})
+    assert [config.name for config in found.servers] == ["fits", *names.values()]
+    assert found.renamed == {printable(name): known_as for name, known_as in names.items()}
+
+
+def test_two_names_that_become_one_are_refused(path: Path) -> None:
+    refused = refusal(path, {"mcpServers": {"a-b": {"command": "a"}, "a/b": {"command": "a"}}})
+    assert (refused.key, refused.expected) == (
+        f"{path}: mcpServers.a/b",
+        "expected another name: there is a server a-b already",
+    )
+
+
+@pytest.mark.parametrize("name", ["", " demo", "de mo", "de/mo", "démo", ".", "de\nmo", "x" * 101])
+def test_a_name_that_does_not_fit_into_urls_and_names_of_tools_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        ServerConfig(name=name, command="a")
+    assert all(problem.startswith("name: ") for problem in problems_of(refused.value))
+    toml = tmp_path / "emceepee.toml"
+    toml.write_text(f"[servers.{json.dumps(name)}]\ncommand = 'a'", encoding="utf-8")
+    with pytest.raises(SettingsError, match="name: "):
+        load_servers(toml)
 
 
 @pytest.mark.parametrize("document", [[], {}, {"tools": {}}, {"mcpServers": []}, {"mcpServers": None}, None, 3])

@@ -168,6 +168,7 @@ async def test_programs_may_be_started_only_where_that_is_allowed(clock: FakeClo
         {"name": "x", "url": "ftp://host/"},
         {"name": "x", "url": "http://h/", "command": "y"},
         {"name": "", "url": "http://h/"},
+        {"name": "bad name/x", "url": "http://h/"},
         {"name": "x", "url": "http://h/", "transport": "pigeon"},
         {"name": "x", "url": "http://h/", "surprise": 1},
         {"name": 7, "url": "http://h/"},

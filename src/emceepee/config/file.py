@@ -1,7 +1,8 @@
 """The settings file: our own TOML, or the `mcpServers` JSON that every client has, with or without settings beside it.
 
 TOML is ours alone, so a key that is not known is a mistake. JSON may belong to another client: what it has besides is
-none of our business, unless one of our settings shows that the file is meant for us. VS Code has its servers under
+none of our business, unless one of our settings shows that the file is meant for us; and since it has its own idea of
+names (`io.github.owner/repo`), a server whose name does not fit gets one that does. VS Code has its servers under
 `servers`. Variables in the entries are expanded in `variables`.
 """
 
@@ -18,7 +19,7 @@ from pydantic import ValidationError
 
 from emceepee.config import jsonc
 from emceepee.config.problems import WrongSettings, did_you_mean, nearest, printable
-from emceepee.config.servers import ServerConfig, problems_of
+from emceepee.config.servers import ServerConfig, fitting_name, problems_of
 from emceepee.config.settings import SETTING_NAMES, Layer, layer
 from emceepee.config.variables import Expansion
 from emceepee.errors import SettingsError
@@ -71,6 +72,8 @@ class FileSettings:
     servers: tuple[ServerConfig, ...]
     ignored: Mapping[str, str] = field(default_factory=dict)
     """Keys that mean nothing to us, each with the one that was probably meant."""
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """Names of servers in another client's file that do not fit here, each with what the server is called instead."""
 
 
 def load_servers(path: Path, environment: Mapping[str, str] = os.environ) -> list[ServerConfig]:
@@ -102,7 +105,9 @@ def read_file(path: Path, environment: Mapping[str, str]) -> FileSettings:
     if problems:
         # As everywhere here: a traceback shows the context, and what that quotes.
         raise WrongSettings(problems) from None
-    return FileSettings(found, servers, _ignored(document, tables) if kind == "JSON" else {})
+    ignored = _ignored(document, tables) if kind == "JSON" else {}
+    renamed = {printable(name): server.name for name, server in servers.items() if name != server.name}
+    return FileSettings(found, tuple(servers.values()), ignored, renamed)
 
 
 def _text_of(path: Path) -> str:
@@ -158,7 +163,8 @@ def _servers(
     tables: Mapping[str, object],
     environment: Mapping[str, str],
     problems: list[SettingsError],
-) -> tuple[ServerConfig, ...]:
+) -> dict[str, ServerConfig]:
+    """By their names in the file."""
     found: dict[str, ServerConfig] = {}
     for table, entries in tables.items():
         if not isinstance(entries, dict):
@@ -169,14 +175,14 @@ def _servers(
             key = f"{path}: {table}.{printable(name)}"
             try:
                 server = _server(key, kind, name, entry, environment)
-                if name in found:
-                    raise SettingsError(key, "expected a name that is not among the servers already")
+                if server is not None and any(server.name == other.name for other in found.values()):
+                    raise SettingsError(key, f"expected another name: there is a server {server.name} already")
             except SettingsError as error:
                 problems.append(error)
                 continue
             if server is not None:
                 found[name] = server
-    return tuple(found.values())
+    return found
 
 
 def _server(key: str, kind: Format, name: str, entry: object, environment: Mapping[str, str]) -> ServerConfig | None:
@@ -191,7 +197,8 @@ def _server(key: str, kind: Format, name: str, entry: object, environment: Mappi
     if expansion.problems:
         raise SettingsError(key, "; ".join(expansion.problems))
     try:
-        config = ServerConfig.model_validate({**expanded, "name": name})
+        known_as = name if kind == "TOML" else fitting_name(name) or name
+        config = ServerConfig.model_validate({**expanded, "name": known_as})
         return config if expanded == entry else config.written_as(entry)
     except ValidationError as error:
         guesses = [f"{printable(stranger)} is not known; did you mean {meant}?" for stranger, meant in _misspelt(entry)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, TypeAlias
 from urllib.parse import urlsplit, urlunsplit
@@ -17,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-__all__ = ["OAuthConfig", "ServerConfig", "TransportChoice", "problems_of"]
+__all__ = ["OAuthConfig", "ServerConfig", "TransportChoice", "fitting_name", "problems_of"]
 
 TransportChoice: TypeAlias = Literal["auto", "http", "sse", "stdio"]
 EraChoice: TypeAlias = Literal["auto", "handshake", "modern"]
@@ -29,6 +30,15 @@ _TRANSPORT_WORDS: Mapping[str, TransportChoice] = {
     "streamablehttp": "http",
 }
 """What other clients call our `http`."""
+
+
+_MISFITS = re.compile(r"[^A-Za-z0-9_.-]+")
+
+
+def fitting_name(name: str) -> str:
+    """What a server that somebody called `name` may be called here; empty if nothing of it is left."""
+    fits = _MISFITS.search(name) is None and name.strip(".")
+    return name if fits else _MISFITS.sub("-", name).strip("-.")
 
 
 class OAuthConfig(BaseModel):
@@ -82,9 +92,13 @@ class ServerConfig(BaseModel):
 
     @field_validator("name")
     @classmethod
-    def _printable(cls, name: str) -> str:
-        if not name.isprintable() or name != name.strip():
-            raise ValueError("expected printable characters, without blanks around them")
+    def _fits_everywhere(cls, name: str) -> str:
+        if (fitting := fitting_name(name)) != name:
+            instead = f": say, {fitting}" if fitting else ""
+            raise ValueError(
+                "expected letters from A to Z, digits, and _ . - alone, for it becomes a part of URLs and of the names "
+                f"of tools{instead}"
+            )
         return name
 
     @field_validator("url")

@@ -53,6 +53,8 @@ class Configuration:
     fingerprint: Fingerprint | None = None
     ignored: Mapping[str, str] = field(default_factory=dict)
     """Keys of servers in the file that mean nothing to us, each with the one that was probably meant."""
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """Names of servers in the file that do not fit here, each with what the server is called instead."""
     keys: Mapping[str, str] = field(default_factory=dict)
     """What each setting that was given is called there: a flag, a variable, a key of the file."""
 
@@ -98,18 +100,19 @@ class Sources:
         layers: list[Layer] = []
         servers: tuple[ServerConfig, ...] = ()
         ignored: Mapping[str, str] = {}
+        renamed: Mapping[str, str] = {}
         with _collected(problems):
             if self.path is not None:
                 file = read_file(self.path, self.environment)
                 layers.append(file.layer)
-                servers, ignored = file.servers, file.ignored
+                servers, ignored, renamed = file.servers, file.ignored, file.renamed
         with _collected(problems):
             layers.append(environment_layer(self.environment))
         with _collected(problems):
             layers.append(flag_layer(self.flags))
         if problems:
             raise WrongSettings(problems)
-        return Configuration(merged(layers), servers, self.path, looks, ignored, keys_of(layers))
+        return Configuration(merged(layers), servers, self.path, looks, ignored, renamed, keys_of(layers))
 
 
 @contextmanager

@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeAlias
 
+from pydantic import ValidationError
+from structlog import get_logger
+
 from emceepee.clock import Clock
-from emceepee.config import ServerConfig
+from emceepee.config import ServerConfig, problems_of
 from emceepee.core.deadlines import DeadlineQueue
 from emceepee.core.events import Event
 from emceepee.core.journal import Journal
@@ -32,6 +35,8 @@ __all__ = [
 ]
 
 JsonObject: TypeAlias = dict[str, Any]
+
+log = get_logger(__name__)
 
 NOBODY = ""
 """The owner of what belongs to no session, and of the local user's servers; those of others have their principal."""
@@ -221,7 +226,7 @@ def recall(records: Mapping[Key, JsonObject]) -> Memories:
             origin = Origin(**value.get("origin", {}))
             memories.sessions[key.owner] = SessionMemories(value["last_active_at"], origin)
         elif key.kind == "server":
-            memories.servers.append((ServerConfig.model_validate(value), key.owner or LOCAL))
+            memories.servers += _recalled_server(key, value)
         elif key.kind == "secret":
             memories.secrets[key.id] = value["value"]
     for key, value in sorted(records.items()):
@@ -240,3 +245,12 @@ def recall(records: Mapping[Key, JsonObject]) -> Memories:
         elif key.kind == "server_session":
             session.server_sessions[key.id] = KeptSession.from_json(value)
     return memories
+
+
+def _recalled_server(key: Key, value: JsonObject) -> list[tuple[ServerConfig, str]]:
+    try:
+        return [(ServerConfig.model_validate(value), key.owner or LOCAL)]
+    except ValidationError as error:
+        # What was good enough when it was stored must not keep the hub from starting.
+        log.warning("server_not_restored", server=key.id, problems=problems_of(error))
+        return []
