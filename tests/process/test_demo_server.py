@@ -1,6 +1,8 @@
 """The demo server as a real process, driven by the SDK's own client: both transports, both eras, every tool."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -26,6 +28,8 @@ from mcp.types import (
     TextContent,
     TextResourceContents,
 )
+
+from tests.process.hub_process import StdioClient
 
 Demo = StdioServerParameters | str
 Mode = Literal["legacy", "auto"]
@@ -251,6 +255,29 @@ async def test_crash_over_http_ends_the_process_with_status_3() -> None:
                 async with raw.call("crash") as response:
                     await response.aread()
         assert await anyio.to_thread.run_sync(process.wait) == 3
+
+
+async def test_one_interrupt_ends_the_server_on_either_transport() -> None:
+    with anyio.fail_after(LIMIT_S):
+        async with StdioClient(program=DEMO) as client:  # an answer came, so it waits for the next request
+            client.process.send_signal(signal.SIGINT)
+            assert await client.process.wait() == 0
+        with served_over_http() as (url, process):
+            async with RawClient(url):
+                process.send_signal(signal.SIGINT)
+                assert await anyio.to_thread.run_sync(process.wait) == 0
+
+
+def test_a_person_at_a_terminal_is_told_what_it_waits_for() -> None:
+    ours, its = os.openpty()
+    with subprocess.Popen(DEMO, stdin=its, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        os.close(its)
+        assert process.stderr is not None
+        told = process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+    os.close(ours)
+    assert told == "demo server on stdin/stdout: waits for an MCP client; use --port N for HTTP\n"
+    assert process.returncode == 0
 
 
 async def test_a_handshake_clients_question_comes_on_the_calls_own_response_stream(demo_url: str) -> None:

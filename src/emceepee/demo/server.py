@@ -6,9 +6,11 @@ It owns the list of tools and the two transports; the booking forms are in `book
 
 import math
 import os
+import signal
 import socket
 import sys
 import warnings
+from contextlib import suppress
 from importlib.metadata import version
 from typing import Annotated, Any
 
@@ -147,8 +149,13 @@ def _add_tools(server: MCPServer) -> None:
 
 
 def run_stdio() -> None:
-    """Serve on standard input and output until the input ends."""
+    """Serve on standard input and output until the input ends, or SIGINT."""
     _silence_deprecations()
+    # A thread waits for input and would not be interrupted: a person at a terminal would have to press Enter, too.
+    signal.signal(signal.SIGINT, lambda _signal, _frame: os._exit(0))
+    if sys.stdin.isatty():
+        hint = "demo server on stdin/stdout: waits for an MCP client; use --port N for HTTP"
+        print(hint, file=sys.stderr, flush=True)
     anyio.run(build().run_stdio_async)
 
 
@@ -160,7 +167,8 @@ def run_http(host: str, port: int) -> None:
     # Open GET streams never end by themselves, so a graceful stop has to be bounded.
     config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1)
     print(f"demo server at {_url(listener)}", file=sys.stderr, flush=True)
-    uvicorn.Server(config).run(sockets=[listener])
+    with suppress(KeyboardInterrupt):  # raised once more after a graceful stop
+        uvicorn.Server(config).run(sockets=[listener])
 
 
 def _silence_deprecations() -> None:
