@@ -328,3 +328,21 @@ async def test_a_pipe_is_read_once_and_not_followed(clock: FakeClock, tmp_path: 
         watching(running.hub, read, Configuration(Settings(), path=pipe)),
     ):
         await two_looks(clock)
+
+
+async def test_a_name_that_does_not_fit_is_said_with_what_the_server_is_called(
+    clock: FakeClock, tmp_path: Path
+) -> None:
+    path = tmp_path / "mcp.json"
+    servers = {"owner-repo": ScriptedServer()}
+    sources = Sources(path, {}, {})
+    with anyio.fail_after(30):
+        async with running_hub({}, servers=servers, clock=clock) as running:
+            write_text(path, '{"servers": {}}')
+            async with watching(running.hub, sources.read, sources.read()):
+                write_text(path, json.dumps({"servers": {"owner/repo": {"url": url("owner-repo")}}}))
+                with capture_logs() as logs:
+                    await two_looks(clock)
+                assert [config.name for config in running.hub.registry.all()] == ["owner-repo"]
+    (renamed,) = [entry for entry in said(logs) if entry["event"] == "settings_server_renamed"]
+    assert (renamed["server"], renamed["known_as"]) == ("owner/repo", "owner-repo")

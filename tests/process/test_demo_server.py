@@ -1,6 +1,7 @@
 """The demo server as a real process, driven by the SDK's own client: both transports, both eras, every tool."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -274,6 +275,18 @@ def test_an_interrupt_ends_the_server_on_stdio_though_its_input_is_open() -> Non
         process.send_signal(signal.SIGINT)
         assert process.wait(LIMIT_S) == 0
         assert process.stderr.read() == b""
+
+
+def test_a_person_at_a_terminal_is_told_what_it_waits_for() -> None:
+    ours, its = os.openpty()
+    with subprocess.Popen(DEMO, stdin=its, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        os.close(its)
+        assert process.stderr is not None
+        told = process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+    os.close(ours)
+    assert told == "demo server on stdin/stdout: waits for an MCP client; use --port N for HTTP\n"
+    assert process.returncode == 0
 
 
 async def test_a_handshake_clients_question_comes_on_the_calls_own_response_stream(demo_url: str) -> None:

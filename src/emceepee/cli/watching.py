@@ -103,9 +103,14 @@ class _SettingsWatcher:
 
 
 def warn_of_ignored(configuration: Configuration) -> None:
-    """Say which keys of the file look like a slip; they are not refused, for the file may be another client's."""
+    """Say which keys of the file look like a slip, and which names do not fit.
+
+    They are not refused, for the file may be another client's.
+    """
     for key, meant in configuration.ignored.items():
         log.warning("settings_key_ignored", file=str(configuration.path), key=key, did_you_mean=meant)
+    for name, known_as in configuration.renamed.items():
+        log.warning("settings_server_renamed", file=str(configuration.path), server=name, known_as=known_as)
 
 
 def _differing(before: Settings, after: Settings) -> list[str]:

@@ -152,6 +152,9 @@ def run_stdio() -> None:
     _silence_deprecations()
     # A thread is blocked reading the input, and an orderly end would wait for it.
     signal.signal(signal.SIGINT, lambda _number, _frame: os._exit(0))
+    if sys.stdin.isatty():
+        hint = "demo server on stdin/stdout: waits for an MCP client; use --port N for HTTP"
+        print(hint, file=sys.stderr, flush=True)
     anyio.run(build().run_stdio_async)
 
 

@@ -7,8 +7,11 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any, TypeAlias
 
+from pydantic import ValidationError
+from structlog import get_logger
+
 from emceepee.clock import Clock
-from emceepee.config import ServerConfig
+from emceepee.config import ServerConfig, problems_of
 from emceepee.core.deadlines import DeadlineQueue
 from emceepee.core.events import Event
 from emceepee.core.journal import Journal
@@ -34,6 +37,8 @@ __all__ = [
 ]
 
 JsonObject: TypeAlias = dict[str, Any]
+
+log = get_logger(__name__)
 
 NOBODY = ""
 """The owner of what belongs to no session, and of the local user's servers; those of others have their principal."""
@@ -243,7 +248,7 @@ def recall(records: Mapping[Key, JsonObject]) -> Memories:
             origin = Origin(**value.get("origin", {}))
             memories.sessions[key.owner] = SessionMemories(value["last_active_at"], origin)
         elif key.kind == "server":
-            memories.servers.append((ServerConfig.model_validate(value), key.owner or LOCAL))
+            memories.servers += _recalled_server(key, value)
         elif key.kind == "secret":
             memories.secrets[key.id] = value["value"]
     for key, value in sorted(records.items()):
@@ -268,3 +273,12 @@ def _recall_of_session(session: SessionMemories, key: Key, value: JsonObject) ->
             session.server_sessions[key.id] = KeptSession.from_json(value)
         case "wishes":
             session.wishes[key.id] = value
+
+
+def _recalled_server(key: Key, value: JsonObject) -> list[tuple[ServerConfig, str]]:
+    try:
+        return [(ServerConfig.model_validate(value), key.owner or LOCAL)]
+    except ValidationError as error:
+        # What was good enough when it was stored must not keep the hub from starting.
+        log.warning("server_not_restored", server=key.id, problems=problems_of(error))
+        return []
