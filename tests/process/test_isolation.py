@@ -1,6 +1,7 @@
 """Two sessions on one hub: neither sees anything of the other, and a server that goes bad is nobody else's burden."""
 
 import json
+import os
 import re
 import signal
 import sys
@@ -136,9 +137,13 @@ async def test_a_session_that_is_ending_does_not_keep_another_from_adding_a_serv
     flags = config_file(tmp_path, {"stubborn": odd_server("stubborn")})
     with anyio.fail_after(LIMIT_S), serving("--allow-spawn", *flags) as (url, _):
         async with HttpClient(url) as staying, HttpClient(url) as leaving:
-            await leaving.execute("stubborn", "hello")
+            pids = json.loads((await leaving.execute("stubborn", "pids"))["content"][0]["text"])
             await leaving.http.delete(url)  # takes two seconds behind the scenes, for its server does not want to end
-            own_json(await staying.call("add_server", {"name": "odd", **odd_server("none")}))
+            # Not waited for until it is connected: its program may take longer to start than the other to end.
+            await staying.call("add_server", {"name": "odd", "timeout_ms": 0, **odd_server("none")})
+            for pid in pids:
+                os.kill(pid, 0)  # still there: the session has not ended yet
+            assert "odd" in [server["name"] for server in own_json(await staying.call("list_servers"))["servers"]]
 
 
 # Servers that are bad neighbours
