@@ -66,7 +66,7 @@ class ChaosClient:
         self.session_id = ""
         self.http = httpx2.AsyncClient(
             headers={"accept": "application/json, text/event-stream"},
-            timeout=httpx2.Timeout(60.0, connect=5.0),
+            timeout=httpx2.Timeout(60.0),
             limits=httpx2.Limits(max_connections=None),
             verify=False,  # nothing here is encrypted
         )

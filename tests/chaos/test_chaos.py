@@ -138,7 +138,7 @@ async def _all_gone(found: World, clients: list[ChaosClient], records: Records, 
 
 
 async def _session_count(found: World) -> int:
-    async with httpx2.AsyncClient(verify=False) as http:
+    async with httpx2.AsyncClient(verify=False, timeout=CALM_LIMIT_S) as http:
         return int((await http.get(found.hub.url.replace("/mcp", "/healthz"))).json()["sessions"])
 
 

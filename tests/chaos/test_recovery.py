@@ -33,7 +33,7 @@ from tests.process.hub_process import (
 pytestmark = pytest.mark.anyio
 
 PROGRAMS = Path(__file__).resolve().parent / "programs"
-LIMIT_S = 60
+LIMIT_S = 180
 
 
 @asynccontextmanager
@@ -180,7 +180,7 @@ async def test_a_session_whose_id_was_told_is_known_after_a_kill(tmp_path: Path)
         try:
             for _ in range(2):
                 await hub.start()
-                async with httpx2.AsyncClient(verify=False, headers=accept) as http:
+                async with httpx2.AsyncClient(verify=False, headers=accept, timeout=LIMIT_S) as http:
                     session_id = (await http.post(hub.url, json=hello)).headers["mcp-session-id"]
                     await hub.kill()
                     await hub.start()

@@ -21,7 +21,7 @@ from tests.process.hub_process import EMCEEPEE, HttpClient, own_json, serving
 
 pytestmark = pytest.mark.anyio
 
-LIMIT_S = 60
+LIMIT_S = 180
 RECORDS = 2000
 """Enough for a file of many pages, so that damage can be done in its midst."""
 

@@ -21,7 +21,7 @@ import anyio.abc
 import anyio.to_thread
 from anyio.abc import ByteReceiveStream, ByteSendStream, SocketAttribute, SocketStream
 
-from tests.process.hub_process import EMCEEPEE, Program
+from tests.process.hub_process import EMCEEPEE, STOP_LIMIT_S, Program
 
 __all__ = ["IDLE_MS", "POLL_S", "HttpServer", "HubProcess", "Relay", "World", "alive", "open_files", "until", "world"]
 
@@ -85,7 +85,7 @@ class HubProcess:
         """The exit status of a hub that was asked to end."""
         assert self.program is not None
         self.program.process.send_signal(signal.SIGTERM)
-        status = await anyio.to_thread.run_sync(self.program.wait, 20)
+        status = await anyio.to_thread.run_sync(self.program.wait, STOP_LIMIT_S)
         self._reap()
         return status
 

@@ -21,7 +21,7 @@ from tests.wire.origin import Exchange, Origin
 
 pytestmark = pytest.mark.anyio
 
-LIMIT_S = 20
+LIMIT_S = 60
 
 
 class ScopedServer(Origin):

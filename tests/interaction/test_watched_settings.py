@@ -56,7 +56,7 @@ async def following(
     write(path, *configured)
     sources = Sources(path, {}, {})
     given = {name: servers[name] for name in configured}
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with (
             running_hub(given, servers=servers, clock=clock) as running,
             watching(running.hub, sources.read, sources.read()),

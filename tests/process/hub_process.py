@@ -24,6 +24,7 @@ __all__ = [
     "DEMO",
     "EMCEEPEE",
     "INITIALIZE",
+    "STOP_LIMIT_S",
     "HttpClient",
     "Program",
     "StdioClient",
@@ -43,10 +44,10 @@ EMCEEPEE = [sys.executable, "-m", "emceepee.cli"]
 DEMO = [sys.executable, "-m", "emceepee.demo"]
 ODD_SERVER = Path(__file__).resolve().parent / "programs" / "odd_server.py"
 
-START_LIMIT_S = 30
-"""A Python program on a busy machine starts in two seconds; only a hang meets this."""
+START_LIMIT_S = 120
+"""A Python program starts in two seconds, and in fifteen where ten others do so, too; only a hang meets this."""
 
-STOP_LIMIT_S = 10
+STOP_LIMIT_S = 60
 """A program that was told to end and has not by then is killed."""
 
 INITIALIZE = {

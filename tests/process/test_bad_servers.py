@@ -19,7 +19,7 @@ from tests.process.hub_process import (
     serving,
 )
 
-LIMIT_S = 30
+LIMIT_S = 180
 HELLO = [{"type": "text", "text": "hello"}]
 
 pytestmark = pytest.mark.anyio

@@ -31,7 +31,7 @@ Demo = StdioServerParameters | str
 Mode = Literal["legacy", "auto"]
 
 DEMO = [sys.executable, "-m", "emceepee.demo"]
-LIMIT_S = 30
+LIMIT_S = 180
 """Far above what any of these calls takes, so that only a hang meets it."""
 
 pytestmark = pytest.mark.anyio
@@ -265,7 +265,7 @@ class RawClient:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._http = httpx2.AsyncClient(headers={"accept": "application/json, text/event-stream"})
+        self._http = httpx2.AsyncClient(headers={"accept": "application/json, text/event-stream"}, timeout=LIMIT_S)
 
     async def __aenter__(self) -> Self:
         info = {"name": "raw", "version": "1"}

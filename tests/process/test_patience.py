@@ -21,8 +21,8 @@ from tests.process.hub_process import (
     serving,
 )
 
-LIMIT_S = 60
-LONG_LIMIT_S = 200
+LIMIT_S = 180
+LONG_LIMIT_S = 300
 
 pytestmark = pytest.mark.anyio
 

@@ -24,7 +24,7 @@ def test_the_session_runs_as_it_is_written_and_ends_as_promised(tmp_path: Path) 
     with serving("--demo") as (url, _):
         program = tmp_path / "session.py"
         program.write_text(session.replace("http://127.0.0.1:8080/mcp", url), encoding="utf-8")
-        ended = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=60, check=False)
+        ended = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=180, check=False)
     assert ended.returncode == 0, ended.stderr
     assert promised[1] in ended.stdout
 
