@@ -27,7 +27,7 @@ CLIENTS = 3
 WORKERS = 3
 """In each client, beside the one that only listens."""
 
-CALM_LIMIT_S = 90
+CALM_LIMIT_S = 300
 """For all that was begun to end once nothing is struck any more: a TTL, and time for a slow machine."""
 
 CRASH_WORDS = ("Traceback", "_crashed", "request_failed", "link_failed", "store_write_failed")
