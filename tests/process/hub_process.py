@@ -6,7 +6,9 @@ JSON-RPC, for what somebody else's SDK would hide or refuse to send. The clients
 
 import json
 import os
+import secrets
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -31,6 +33,7 @@ __all__ = [
     "config_file",
     "demo_serving",
     "error_code",
+    "free_port",
     "json_blocks",
     "odd_server",
     "open_questions",
@@ -144,6 +147,17 @@ def demo_serving() -> Iterator[str]:
     """The demo server over Streamable HTTP: its URL."""
     with started([*DEMO, "--port", "0"]) as demo:
         yield demo.wait_for_line("demo server at").split()[-1]
+
+
+def free_port() -> int:
+    """A port for a program that has to be told one, or that comes back to it.
+
+    Not one that the system gives out: while nobody listens on that, anybody else may be given it.
+    """
+    while True:
+        port = 10_000 + secrets.randbelow(20_000)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 def odd_server(*arguments: str) -> JsonObject:
