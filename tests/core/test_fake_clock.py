@@ -70,7 +70,7 @@ async def test_waits_that_begin_while_time_moves_are_kept_too() -> None:
 @pytest.mark.parametrize("seconds", [0.0, -1.0])
 async def test_a_wait_without_time_ends_at_once(seconds: float) -> None:
     clock, notes = FakeClock(), list[float]()
-    with anyio.fail_after(1):
+    with anyio.fail_after(30):
         await note_after(clock, seconds, notes)
     assert notes == [0.0]
 

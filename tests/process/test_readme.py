@@ -22,7 +22,7 @@ def run(folder: Path, program: str) -> str:
     """What a program prints."""
     file = folder / "program.py"
     file.write_text(program, encoding="utf-8")
-    ended = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, timeout=180, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout
 

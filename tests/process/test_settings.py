@@ -13,7 +13,7 @@ import pytest
 
 from tests.process.hub_process import EMCEEPEE, HttpClient, StdioClient, own_json, proxy_task, serving, started
 
-LIMIT_S = 60
+LIMIT_S = 180
 SECRET = "hunter2"
 DEMO_ENTRY = f'[servers.demo]\ncommand = {json.dumps(sys.executable)}\nargs = ["-m", "emceepee.demo"]\n'
 

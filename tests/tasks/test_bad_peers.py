@@ -18,7 +18,7 @@ from tests.tasks.scripted import TaskServer, eras, settle
 
 pytestmark = pytest.mark.anyio
 
-LIMIT_S = 20
+LIMIT_S = 60
 JsonObject = dict[str, Any]
 
 

@@ -36,7 +36,7 @@ from tests.tasks.scripted import RELATED_TASK, TaskServer, eras, settle
 pytestmark = pytest.mark.anyio
 requirement = pytest.mark.requirement
 
-LIMIT_S = 10
+LIMIT_S = 60
 
 
 @asynccontextmanager
