@@ -193,9 +193,6 @@ SERVE_ONLY = frozenset(
         "oauth_introspection_url",
         "oauth_client_id",
         "oauth_client_secret",
-        "max_body_bytes",
-        "max_sessions",
-        "session_idle_ms",
     }
 )
 """Settings without a meaning for the one client of a pipe; in a file that is shared with `serve` they do no harm."""

@@ -20,6 +20,9 @@ from emceepee.errors import ImpossibleTransition, RequestNotFound
 from emceepee.ids import IdFactory
 
 __all__ = [
+    "EXPIRED_EVENT",
+    "REMEMBERED",
+    "REQUEST_EVENT",
     "SURVIVING_ARRIVALS",
     "TRANSITIONS",
     "Arrival",
@@ -51,11 +54,11 @@ TRANSITIONS: Mapping[QuestionKind, frozenset[QuestionState]] = {
 }
 """Where `pending` can go; every other state is terminal."""
 
-_REQUEST_EVENT: Mapping[QuestionKind, EventType] = {
+REQUEST_EVENT: Mapping[QuestionKind, EventType] = {
     "elicitation": "elicitation_request",
     "sampling": "sampling_request",
 }
-_EXPIRED_EVENT: Mapping[QuestionKind, EventType] = {
+EXPIRED_EVENT: Mapping[QuestionKind, EventType] = {
     "elicitation": "elicitation_expired",
     "sampling": "sampling_expired",
 }
@@ -190,7 +193,7 @@ class QuestionTable:
         self._journal.save_question(question)
         self._deadlines.set(Timer("question", question.request_id), self._clock.monotonic() + self._timeout)
         self._on_change(task_id)
-        self._emit(_REQUEST_EVENT[kind], server, question.as_json())
+        self._emit(REQUEST_EVENT[kind], server, question.as_json())
         return question
 
     def assign(self, request_id: str, task_id: str | None) -> Question:
@@ -223,7 +226,7 @@ class QuestionTable:
         self._journal.forget_question(request_id)
         self._on_change(question.task_id)
         if state in _LOST:
-            event: EventType = "question_withdrawn" if state == "withdrawn" else _EXPIRED_EVENT[question.kind]
+            event: EventType = "question_withdrawn" if state == "withdrawn" else EXPIRED_EVENT[question.kind]
             self._emit(event, question.server, {"request_id": request_id, "reason": reason or state})
         return question
 

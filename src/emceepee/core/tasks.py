@@ -269,7 +269,7 @@ class TaskTable:
         self._paused[task_id] = (holders + 1, remaining)
         self._deadlines.discard(Timer("task_ttl", task_id))
         if holders == 0:
-            self._note_ttl(task_id, ttl_left=remaining)
+            self._note_ttl(replace(self.get(task_id), ttl_left=remaining))
 
     def resume_ttl(self, task_id: str) -> None:
         """A question of the task was settled; the TTL runs on after the last of them."""
@@ -281,11 +281,12 @@ class TaskTable:
             return
         del self._paused[task_id]
         self._deadlines.set(Timer("task_ttl", task_id), self._clock.monotonic() + remaining)
-        self._note_ttl(task_id, ttl_left=None, expires_at=self._clock.now() + remaining)
+        expires_at = self._clock.now() + remaining
+        self._note_ttl(replace(self.get(task_id), ttl_left=None, expires_at=expires_at))
 
-    def _note_ttl(self, task_id: str, **changes: float | None) -> None:
+    def _note_ttl(self, task: Task) -> None:
         """Write down how the TTL stands; that is no news of the task itself."""
-        task = self._tasks[task_id] = replace(self.get(task_id), **changes)  # type: ignore[arg-type]
+        self._tasks[task.task_id] = task
         self._journal.save_task(task)
 
     def forget(self, task_id: str) -> None:

@@ -8,26 +8,18 @@ answer goes to the desk that the question came from.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol
+from weakref import WeakValueDictionary
 
 from emceepee.core.events import Emit, EventType
-from emceepee.core.questions import REMEMBERED, Question, QuestionKind, QuestionState
+from emceepee.core.questions import EXPIRED_EVENT, REMEMBERED, REQUEST_EVENT, Question, QuestionKind, QuestionState
 from emceepee.errors import RequestNotFound
 from emceepee.hub.answers import ElicitationAction
 
 __all__ = ["Board", "Boards", "Desk", "Reader"]
-
-_REQUEST_EVENT: Mapping[QuestionKind, EventType] = {
-    "elicitation": "elicitation_request",
-    "sampling": "sampling_request",
-}
-_EXPIRED_EVENT: Mapping[QuestionKind, EventType] = {
-    "elicitation": "elicitation_expired",
-    "sampling": "sampling_expired",
-}
 
 
 class Desk(Protocol):
@@ -107,7 +99,7 @@ class Board:
             self._settled.popitem(last=False)
         event: EventType = "question_withdrawn"
         if state in ("expired", "rejected") and reason is not None:
-            event = _EXPIRED_EVENT[posted.question.kind]
+            event = EXPIRED_EVENT[posted.question.kind]
         data = {"request_id": request_id, "reason": reason or "it was answered elsewhere"}
         for reader in self._readers:
             if reader is not posted.answerer:
@@ -143,14 +135,14 @@ class Board:
 
 
 class Boards:
-    """One board for each principal."""
+    """One board for each principal, for as long as a session of it holds on to it."""
 
     def __init__(self) -> None:
-        self._boards: dict[str, Board] = {}
+        self._boards: WeakValueDictionary[str, Board] = WeakValueDictionary()
 
     def of(self, principal: str) -> Board:
         return self._boards.setdefault(principal, Board())
 
 
 def _tell_of(question: Question, reader: Reader) -> None:
-    reader.tell(_REQUEST_EVENT[question.kind], question.server, question.as_json())
+    reader.tell(REQUEST_EVENT[question.kind], question.server, question.as_json())

@@ -10,6 +10,7 @@ from emceepee.core.events import Event
 from emceepee.core.state import SessionState
 from emceepee.jsontext import dumps
 from emceepee.tools.caller import Caller
+from emceepee.tools.calling import MAX_TIMEOUT_MS
 from emceepee.tools.reply import Reply, pending_client, text_block
 from emceepee.tools.tool import Input, Tool
 
@@ -19,7 +20,7 @@ JsonObject: TypeAlias = dict[str, Any]
 
 
 class AwaitActivity(Input):
-    timeout_ms: int = Field(30_000, ge=0, le=86_400_000, description="Longest wait.")
+    timeout_ms: int = Field(30_000, ge=0, le=MAX_TIMEOUT_MS, description="Longest wait.")
     last_event_id: str | None = Field(
         None, description="Tell everything after this event again; leave it out to be told only what is new."
     )

@@ -20,7 +20,11 @@ MAX_TIMEOUT_MS = 86_400_000
 
 TimeoutMs = Annotated[
     int | None,
-    Field(ge=0, le=MAX_TIMEOUT_MS, description="Longest wait before it becomes a task; default 120000, 0: at once."),
+    Field(
+        ge=0,
+        le=MAX_TIMEOUT_MS,
+        description="Longest wait before it becomes a task; 0: none. Default: the hub's, 120000.",
+    ),
 ]
 
 

@@ -21,7 +21,7 @@ class ExecuteTool(Input):
     args: JsonArgument = Field(default_factory=dict, description="The tool's arguments, as its inputSchema says.")
     timeout_ms: TimeoutMs = None
     task_ttl_ms: int | None = Field(
-        None, gt=0, description="How long a task may run, waiting for answers not counted; default 300000."
+        None, gt=0, description="How long a task may run, waiting for answers not counted. Default: the hub's, 300000."
     )
 
 

@@ -26,7 +26,7 @@ class GetLogs(Input):
     server: Server = None
     level: LogLevel = Field("debug", description="This level and above.")
     source: LogSource | None = Field(None, description="protocol: MCP log messages; stderr: a program's output.")
-    limit: int | None = Field(None, ge=1, le=500, description="Only the newest so many.")
+    limit: int | None = Field(None, ge=1, description="Only the newest so many.")
     peek: Peek = False
 
 
@@ -52,13 +52,13 @@ def _check_server(caller: Caller, server: str | None) -> None:
 TOOLS: tuple[Tool[Any], ...] = (
     Tool(
         "get_notifications",
-        "Notifications that servers sent, oldest first, up to 100 per server; each is given once.",
+        "Notifications that servers sent, oldest first; each is given once, and of many only the newest.",
         GetNotifications,
         get_notifications,
     ),
     Tool(
         "get_logs",
-        "What servers logged, oldest first, up to 500 per server; each entry is given once. Look here when a server "
+        "What servers logged, oldest first; each entry is given once. Look here when a server "
         "misbehaves or does not connect.",
         GetLogs,
         get_logs,

@@ -85,7 +85,7 @@ async def _introduce(session: Session, name: str, timeout_ms: int) -> Reply:
 
 async def remove_server(caller: Caller, given: RemoveServer) -> Reply:
     await caller.hub.remove_server(given.name, caller.session)
-    return json_reply({"success": True, "message": f"Server {given.name!r} was removed for every session."})
+    return json_reply({"success": True, "message": f"Server {given.name!r} was removed."})
 
 
 async def list_servers(caller: Caller, _given: NoInput) -> Reply:

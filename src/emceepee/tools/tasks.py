@@ -12,6 +12,7 @@ from emceepee.errors import TaskCancelled, TaskExpired, TaskFailed
 from emceepee.hub import CancelOutcome, Session
 from emceepee.jsontext import dumps
 from emceepee.tools.caller import Caller
+from emceepee.tools.calling import MAX_TIMEOUT_MS
 from emceepee.tools.reply import Reply, json_reply, text_block
 from emceepee.tools.tool import Input, Tool
 
@@ -33,7 +34,7 @@ class TaskInput(Input):
 class GetTaskResult(Input):
     task_id: TaskId
     timeout_ms: int | None = Field(
-        None, ge=0, le=86_400_000, description="Longest wait; default: what is left of the task's time."
+        None, ge=0, le=MAX_TIMEOUT_MS, description="Longest wait; default: what is left of the task's time."
     )
 
 
