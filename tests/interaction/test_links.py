@@ -219,7 +219,12 @@ async def test_a_question_that_does_not_live_on_the_connection_is_answered_on_th
         answer = await client.execute("demo", "ask")
         await server.die()
         await settle()
+        task_id = answer.task["task_id"]
+        away = (await client.call("get_task", task_id=task_id)).json["task"]
+        assert away["status_message"].startswith("demo is away: ")
         await clock.advance(1.2)
+        back = (await client.call("get_task", task_id=task_id)).json["task"]
+        assert back["status_message"] == "demo is back"
         question = (await client.call("get_elicitations")).json["elicitations"][0]
         assert question["request_id"] == answer.pending["elicitations"][0]["request_id"]
         await client.call(

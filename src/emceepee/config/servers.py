@@ -187,6 +187,10 @@ _EXPECTED = {
     "tuple_type": 'expected a list, such as ["one", "two"]',
     "dict_type": 'expected an object, such as {"NAME": "text"}',
     "string_type": "expected a text, in quotes",
+    "int_type": "expected a whole number",
+    "bool_type": "expected true or false",
+    "missing": "it is required",
+    "extra_forbidden": "there is no such key",
 }
 """Our words for what is wrong, by pydantic's name for it; the rest it says well itself."""
 

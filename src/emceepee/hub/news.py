@@ -106,9 +106,8 @@ class ServerNews:
     def on_link_lost(self, link: Link, reason: str) -> None:
         log.info("server_disconnected", server=link.name, reason=reason)
         self._shared.telemetry.link_lost(link.name)
-        tasks, questions = self._state.tasks, self._state.questions
-        for task_id in tasks_that_live_on(tasks.live(link.name), questions.pending(server=link.name)):
-            tasks.update(task_id, status_message=f"{link.name} is away: {reason}")
+        for task_id in self._living_on(link):
+            self._state.tasks.update(task_id, status_message=f"{link.name} is away: {reason}")
         self._state.events.append("server_disconnected", link.name, {"name": link.name, "reason": reason})
 
     def on_link_reconnecting(self, link: Link, retry: Retry) -> None:
@@ -131,12 +130,18 @@ class ServerNews:
             questions_kept=len(self._state.questions.pending(server=link.name)),
         )
         data = {"name": link.name, "kind": kind, **found.as_json()}
+        for task_id in self._living_on(link):
+            self._state.tasks.update(task_id, status_message=f"{link.name} is back")
         self._state.events.append("server_reconnected", link.name, data)
         for method in dict.fromkeys(_CHANGED[name] for name in found.changed):
             self.on_notification(link, method, {})
         if kind == "restart" and not self._origin.is_for_tools:
             # Nobody knows which lists such a client has looked at.
             self.lists_may_have_changed(link.name)
+
+    def _living_on(self, link: Link) -> tuple[str, ...]:
+        questions = self._state.questions.pending(server=link.name)
+        return tasks_that_live_on(self._state.tasks.live(link.name), questions)
 
     async def _lists(self, link: Link) -> tuple[Mapping[str, object], Mapping[str, object]]:
         """The lists that the client has looked at, as they were and as they are."""
