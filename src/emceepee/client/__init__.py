@@ -35,11 +35,9 @@ from emceepee.wire.http_client import NotAuthorized
 from emceepee.wire.negotiation import EraChoice, ServerSession
 from emceepee.wire.oauth import Consent, OAuthOptions, Redirect, ServerAuth
 from emceepee.wire.peer import OnProgress
-from emceepee.wire.process import PLACE_VARIABLE, end_leftovers
 from emceepee.wire.token_file import TokenFile
 
 __all__ = [
-    "PLACE_VARIABLE",
     "RELATED_TASK_META_KEY",
     "CallRef",
     "ClientOptions",
@@ -77,5 +75,4 @@ __all__ = [
     "TokenFile",
     "Update",
     "connect",
-    "end_leftovers",
 ]

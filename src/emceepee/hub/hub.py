@@ -9,7 +9,8 @@ import anyio
 import anyio.abc
 from structlog import get_logger
 
-from emceepee.client import Target, end_leftovers
+from emceepee.client import Target
+from emceepee.client.leftovers import end_leftovers
 from emceepee.clock import Clock, SystemClock
 from emceepee.concurrency import task_group
 from emceepee.config import HubSettings, ServerConfig

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from emceepee.client import PLACE_VARIABLE, Stdio, Target
+from emceepee.client import Target
+from emceepee.client.leftovers import marked
 from emceepee.clock import Clock
 from emceepee.config import HubSettings, ServerConfig
 from emceepee.hub.board import Boards
@@ -32,6 +33,4 @@ class Shared:
     def marked_target(self, config: ServerConfig) -> Target:
         """The server, with a mark on its program by which the next hub finds it if we are killed."""
         target = self.find_target(config)
-        if isinstance(target, Stdio) and self.store.place is not None:
-            return replace(target, env={**target.env, PLACE_VARIABLE: self.store.place})
-        return target
+        return target if self.store.place is None else marked(target, self.store.place)
