@@ -16,6 +16,7 @@ import anyio.to_thread
 import httpx2
 import pytest
 
+from emceepee.cli.running import ASKED_TO_END, FATAL
 from tests.process.hub_process import (
     EMCEEPEE,
     HttpClient,
@@ -35,7 +36,10 @@ pytestmark = [
     pytest.mark.anyio,
     pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="the end of a foreign process is watched with pidfd_open"),
 ]
-signals = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+signals = pytest.mark.parametrize(
+    "number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=["SIGINT", "SIGTERM", "SIGHUP"]
+)
+every_signal = pytest.mark.parametrize("number", (*ASKED_TO_END, *FATAL), ids=lambda number: str(number.name))
 
 
 @contextmanager
@@ -142,11 +146,20 @@ async def test_a_signal_ends_serve_while_a_server_never_finishes_connecting(tmp_
                 assert ended(processes) == [True, True]
 
 
-@signals
+@every_signal
 def test_a_signal_ends_serve_as_soon_as_it_says_that_it_serves(number: signal.Signals) -> None:
     with serving() as (_, hub):
         hub.process.send_signal(number)
-        assert hub.wait(SHUTDOWN_S) == 0
+        assert hub.wait(LIMIT_S) == 0
+
+
+async def test_a_hub_that_was_told_to_outlive_its_terminal_does() -> None:
+    with started(["nohup", *EMCEEPEE, "serve", "--port", "0"]) as hub, anyio.fail_after(LIMIT_S):
+        url = hub.wait_for_line("emceepee is serving on").split()[-1]
+        hub.process.send_signal(signal.SIGHUP)
+        async with HttpClient(url) as client:
+            await client.call("list_servers")
+        assert hub.process.poll() is None
 
 
 def test_a_client_can_connect_as_soon_as_the_hub_says_where() -> None:

@@ -34,6 +34,20 @@ MEMORY = ":memory:"
 SHUTDOWN_SECONDS = 4.0
 """A graceful end takes at most 5 seconds, whatever the servers do."""
 
+ASKED_TO_END = (signal.SIGINT, signal.SIGTERM)
+
+FATAL = (
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGABRT,
+    signal.SIGALRM,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGXCPU,
+)
+"""Whatever else would end us on the spot, and leave the servers' programs behind: a terminal that is closed, above all.
+What tells of a fault of the process itself (`SIGSEGV` and its like) cannot be handled; the next hub cleans up after it."""
+
 DEMO = ServerConfig(name="demo", command=sys.executable, args=("-m", "emceepee.demo"))
 """What `--demo` registers, unless the file has a server of that name."""
 
@@ -89,8 +103,9 @@ async def _serve(sources: Sources, configuration: Configuration, listener: socke
     metrics.watch(hub)
     stop = anyio.Event()
     async with task_group() as tasks:
-        await tasks.start(hub.run)
+        # First of all: sessions that are taken up again start programs.
         await tasks.start(_stop_on_signal, stop)
+        await tasks.start(hub.run)
         async with anyio.create_task_group() as serving:
             serving.start_soon(
                 partial(serve_http, hub, configuration.settings.http, listener, stop, metrics=metrics, gate=gate)
@@ -112,8 +127,8 @@ async def _stdio(sources: Sources, configuration: Configuration, endpoint: str, 
     stop = anyio.Event()
     with claimed_stdio() as (stdin, stdout):
         async with task_group() as tasks:
-            await tasks.start(hub.run)
             await tasks.start(_stop_on_signal, stop)
+            await tasks.start(hub.run)
             async with anyio.create_task_group() as serving:
                 serving.start_soon(_cancel_when, stop, serving)
                 async with watching(hub, sources.read, configuration):
@@ -179,7 +194,9 @@ async def _cancel_when(stop: anyio.Event, tasks: anyio.abc.TaskGroup) -> None:
 
 
 async def _stop_on_signal(stop: anyio.Event, *, task_status: anyio.abc.TaskStatus[None]) -> None:
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+    # What is ignored stays so: with `nohup` we outlive the terminal.
+    wanted = [number for number in FATAL if signal.getsignal(number) != signal.SIG_IGN]
+    with anyio.open_signal_receiver(*ASKED_TO_END, *wanted) as signals:
         task_status.started()
         async for _ in signals:
             stop.set()
