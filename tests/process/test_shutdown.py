@@ -39,7 +39,7 @@ pytestmark = [
 signals = pytest.mark.parametrize(
     "number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=["SIGINT", "SIGTERM", "SIGHUP"]
 )
-every_signal = pytest.mark.parametrize("number", (*ASKED_TO_END, *FATAL), ids=lambda number: str(number.name))
+every_signal = pytest.mark.parametrize("number", [*ASKED_TO_END, *FATAL], ids=lambda number: str(number.name))
 
 
 @contextmanager
@@ -185,3 +185,21 @@ def test_a_port_that_is_taken_is_refused_at_the_start() -> None:
         port = url.rsplit(":", 1)[1].split("/")[0]
         with started([*EMCEEPEE, "serve", "--port", port]) as second:
             assert second.wait(LIMIT_S) == 2
+
+
+async def test_programs_of_a_killed_hub_that_keeps_nothing_are_ended_by_the_next_hub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever that is. A hub that is there keeps its own, and one that ended in order leaves nothing to be found."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    flags = config_file(tmp_path, {"stubborn": odd_server("stubborn")})
+    with anyio.fail_after(LIMIT_S):
+        async with StdioClient(*flags) as staying, StdioClient(*flags) as killed:
+            with watched(await stubborn_pids(killed)) as left, watched(await stubborn_pids(staying)) as kept:
+                killed.process.kill()
+                await killed.process.wait()
+                assert select.select(left, [], [], 0)[0] == []
+                with serving("--data", str(tmp_path / "data")):
+                    assert ended(left) == [True, True]
+                    assert select.select(kept, [], [], 0)[0] == []
+        assert list((tmp_path / "emceepee" / "running").iterdir()) == []

@@ -51,7 +51,7 @@ class Store(Protocol):
 
     @property
     def place(self) -> str | None:
-        """Where the next process will find it; None if nothing is kept."""
+        """What no other store that is open has, and by which the programs of its hub are known; it may have none."""
         ...
 
     def opened(self) -> AbstractAsyncContextManager[None]: ...
