@@ -160,3 +160,75 @@ async def test_a_write_that_fails_stops_nobody_and_is_made_up_for(tmp_path: Path
     again = SqliteStore(tmp_path)
     async with again.opened():
         assert await again.load() == {KEY: {"n": 1}}
+
+
+async def test_what_comes_and_goes_while_nothing_can_be_written_takes_no_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("emceepee.store.sqlite.RETRY_SECONDS", 0)
+    path = await fill(tmp_path)
+    store = SqliteStore(tmp_path)
+    async with store.opened():
+        beside = sqlite3.connect(path)
+        beside.execute("CREATE TRIGGER full BEFORE INSERT ON records BEGIN SELECT RAISE(ABORT, 'no room'); END")
+        store.put(Key("task", "s", "kept"), {})
+        store.delete(KEY)
+        for round_ in range(5):
+            for number in range(2_000):
+                key = Key("event", "s", f"{round_}-{number:05}")
+                store.put(key, {})
+                store.delete(key)
+            with anyio.fail_after(20):
+                # The second one begins after what the first one left has been looked through.
+                await store.sync()
+                await store.sync()
+            assert len(store._pending) == 2
+        beside.execute("DROP TRIGGER full")
+        beside.close()
+    again = SqliteStore(tmp_path)
+    async with again.opened():
+        assert list(await again.load()) == [Key("task", "s", "kept")]
+
+
+HALF = "\ud800"
+"""Half a character, which cannot be written."""
+
+
+async def test_a_record_that_can_never_be_written_harms_no_other(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path)
+    async with store.opened():
+        store.put(KEY, {"n": 1})
+        store.put(Key("task", HALF, "a"), {})
+        store.put(Key("task", "s", "no JSON"), {"n": object()})
+        endless: dict[str, object] = {}
+        endless["itself"] = endless
+        store.put(Key("task", "s", "endless"), endless)
+        store.delete(Key("task", "s", HALF))
+        store.delete_owner(HALF)
+        with anyio.fail_after(20):
+            await store.sync()
+        assert store.is_settled
+        store.put(Key("task", "s", "later"), {})
+    again = SqliteStore(tmp_path)
+    async with again.opened():
+        assert set(await again.load()) == {KEY, Key("task", "s", "later")}
+
+
+async def test_whatever_goes_wrong_with_a_write_it_is_made_up_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SqliteStore(tmp_path)
+
+    def out_of_memory(_changes: object) -> None:
+        monkeypatch.undo()
+        raise MemoryError
+
+    async with store.opened():
+        monkeypatch.setattr(store, "_commit", out_of_memory)
+        store.put(KEY, {"n": 1})
+        with anyio.fail_after(20):
+            await store.sync()
+        assert not store.is_settled
+    again = SqliteStore(tmp_path)
+    async with again.opened():
+        assert await again.load() == {KEY: {"n": 1}}
