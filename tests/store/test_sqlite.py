@@ -6,6 +6,7 @@ import json
 import os
 import sqlite3
 import stat
+import sys
 from pathlib import Path
 
 import anyio
@@ -44,6 +45,59 @@ async def test_a_schema_from_the_future_is_refused_and_left_alone(tmp_path: Path
         async with SqliteStore(tmp_path).opened():
             pytest.fail("it is open")
     assert path.read_bytes() == before
+
+
+KILLED_WHILE_WRITING = """
+import os, sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("INSERT INTO records VALUES ('task', 's', 'in the log', '{}')")
+connection.execute(f"PRAGMA user_version = {sys.argv[2]}")
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("trouble", ["newer", "damaged"])
+async def test_what_is_refused_keeps_its_log_too(tmp_path: Path, trouble: str) -> None:
+    """Of a hub that was killed, much is only in the log beside the file: its successor may need both as they are."""
+    path = tmp_path / "emceepee.sqlite3"
+    store = SqliteStore(tmp_path)
+    async with store.opened():
+        for number in range(1_000):
+            store.put(Key("task", "s", f"{number:05}"), {"text": "x" * 60})
+    version = SCHEMA_VERSION + (trouble == "newer")
+    await anyio.run_process([sys.executable, "-c", KILLED_WHILE_WRITING, str(path), str(version)])
+    if trouble == "damaged":
+        content = bytearray(path.read_bytes())
+        content[5 * 4096 + 7] += 3  # how many bytes of the page are in fragments
+        path.write_bytes(content)
+    log = path.with_name(f"{path.name}-wal")
+    before = (path.read_bytes(), log.read_bytes())
+    assert before[1]
+    with pytest.raises(StoreError, match=trouble):
+        async with SqliteStore(tmp_path).opened():
+            pytest.fail("it is open")
+    assert (path.read_bytes(), log.read_bytes()) == before
+
+
+async def test_a_file_that_was_left_in_the_midst_of_its_making_is_used(tmp_path: Path) -> None:
+    """Its journal says how it was before."""
+    path = tmp_path / "emceepee.sqlite3"
+    code = """
+import os, sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("PRAGMA cache_size = 1")
+connection.execute("CREATE TABLE old (x)")
+connection.execute("BEGIN")
+for _ in range(200):
+    connection.execute("INSERT INTO old VALUES (zeroblob(4096))")
+os._exit(0)
+"""
+    await anyio.run_process([sys.executable, "-c", code, str(path)])
+    assert path.with_name(f"{path.name}-journal").stat().st_size > 0
+    await fill(tmp_path)
+    connection = sqlite3.connect(path)
+    assert connection.execute("SELECT count(*) FROM old").fetchone() == (0,)
+    connection.close()
 
 
 async def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path) -> None:

@@ -204,14 +204,9 @@ class SqliteStore:
         # SQLite makes its files beside this one as readable as this one is.
         with suppress(FileExistsError):
             os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        version = self._examined()
         connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
         try:
-            version = connection.execute("PRAGMA user_version").fetchone()[0]
-            if version > SCHEMA_VERSION:
-                raise StoreError(str(self._path), f"it was written by a newer emceepee (schema {version})")
-            # It does not raise, but says what it found.
-            if (found := connection.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
-                raise StoreError(str(self._path), f"it is damaged ({' '.join(found.split())})")
             self._close_to_others()
             connection.execute("PRAGMA journal_mode = WAL")
             # The file survives a crash of ours at any moment; a crash of the machine may cost the last moments.
@@ -227,9 +222,33 @@ class SqliteStore:
             raise
         return connection
 
+    def _examined(self) -> int:
+        """The version of the file, if it is one that we can use; to look at it changes nothing."""
+        with closing(sqlite3.connect(self._address(), uri=True)) as connection:
+            version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+            if version > SCHEMA_VERSION:
+                raise StoreError(str(self._path), f"it was written by a newer emceepee (schema {version})")
+            # It does not raise, but says what it found.
+            if (found := connection.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
+                raise StoreError(str(self._path), f"it is damaged ({' '.join(found.split())})")
+        return version
+
+    def _address(self) -> str:
+        """How to open the file to look at it."""
+        if self._beside("journal").exists():
+            how = "mode=rw"  # a transaction was cut off before the file had a log, and has to be taken back first
+        elif self._beside("wal").exists():
+            how = "mode=ro"  # whoever may write would work the log into the file when closing it
+        else:
+            how = "mode=ro&immutable=1"  # or an empty log would be left beside it
+        return f"{self._path.resolve().as_uri()}?{how}"
+
+    def _beside(self, part: str) -> Path:
+        return self._path.with_name(f"{self._path.name}-{part}")
+
     def _close_to_others(self) -> None:
         """There are secrets in it: headers of servers, answers, what tools were called with."""
-        for path in (self._path, *(self._path.with_name(f"{self._path.name}-{part}") for part in ("wal", "shm"))):
+        for path in (self._path, self._beside("wal"), self._beside("shm")):
             with suppress(FileNotFoundError):
                 os.chmod(path, 0o600)
 
