@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import sqlite3
@@ -30,6 +32,34 @@ async def fill(directory: Path) -> Path:
 async def test_a_second_hub_on_the_same_directory_is_refused_with_a_sentence(tmp_path: Path) -> None:
     async with SqliteStore(tmp_path).opened():
         with pytest.raises(StoreError, match=r"another hub is using this data directory.*--data :memory:"):
+            async with SqliteStore(tmp_path).opened():
+                pytest.fail("both are open")
+    await fill(tmp_path)
+
+
+async def test_a_second_hub_is_refused_also_if_somebody_deleted_the_lock(tmp_path: Path) -> None:
+    async with SqliteStore(tmp_path).opened():
+        (tmp_path / "emceepee.lock").unlink()
+        with pytest.raises(StoreError, match="another hub is using this data directory"):
+            async with SqliteStore(tmp_path).opened():
+                pytest.fail("both are open")
+    await fill(tmp_path)
+
+
+async def test_a_directory_that_cannot_be_locked_is_used_with_the_lock_beside_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on some network file systems."""
+    flock = fcntl.flock
+
+    def files_only(handle: int, operation: int) -> None:
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        flock(handle, operation)
+
+    monkeypatch.setattr(fcntl, "flock", files_only)
+    async with SqliteStore(tmp_path).opened():
+        with pytest.raises(StoreError, match="another hub is using this data directory"):
             async with SqliteStore(tmp_path).opened():
                 pytest.fail("both are open")
     await fill(tmp_path)

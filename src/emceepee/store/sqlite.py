@@ -11,7 +11,7 @@ import json
 import os
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import asynccontextmanager, closing, contextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -276,16 +276,20 @@ class SqliteStore:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        with self._refusing():
-            lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise StoreError(str(self._path.parent), "another hub is using this data directory") from None
+        directory = self._lock_path.parent
+        with ExitStack() as held:
+            # The directory, since a file in it can be deleted while its lock is held; the file, since some file systems
+            # lock no directories. Never the database: to close it a second time would let go of SQLite's own locks.
+            for path, flags in ((directory, os.O_RDONLY | os.O_DIRECTORY), (self._lock_path, os.O_RDWR | os.O_CREAT)):
+                with self._refusing():
+                    handle = os.open(path, flags, 0o600)
+                held.callback(os.close, handle)
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except OSError as error:
+                    if path != directory or isinstance(error, BlockingIOError):
+                        raise StoreError(str(directory), "another hub is using this data directory") from None
             yield
-        finally:
-            os.close(lock)
 
     @contextmanager
     def _refusing(self) -> Iterator[None]:
