@@ -1,6 +1,6 @@
-"""Call a tool that asks back, and answer its questions on the terminal.
+"""Call a tool that asks back, and answer its questions on the terminal. With `scripts/serve --demo` running:
 
-    python examples/answer_questions.py http://127.0.0.1:3001/mcp trigger-elicitation-request-async
+    .venv/bin/python examples/answer_questions.py http://127.0.0.1:8080/mcp/server/demo book_table '{"guests": 2}'
 
 With `receiver_tasks` a server may ask without waiting: it gets a task at once, and comes back for the answer. The code
 below does not notice, because a question is answered in the same way however it arrived.
@@ -49,5 +49,7 @@ async def main(url: str, tool: str, arguments: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
     target, tool, arguments = (*sys.argv[1:], "{}")[:3]
     anyio.run(main, target, tool, arguments)

@@ -1,7 +1,11 @@
-"""Call a tool that may take long, and hear of everything on the way to its result.
+"""Call a tool that may take long, and hear of everything on the way to its result. With `scripts/serve --demo` running:
 
-    python examples/follow_a_task.py http://127.0.0.1:3001/mcp simulate-research-query '{"topic": "bees"}'
-    python examples/follow_a_task.py "npx -y @modelcontextprotocol/server-everything" echo '{"message": "hi"}'
+    .venv/bin/python examples/follow_a_task.py http://127.0.0.1:8080/mcp/server/demo slow '{"seconds": 5}'
+
+Or with a program, here one that makes tasks:
+
+    server="npx -y @modelcontextprotocol/server-everything"
+    .venv/bin/python examples/follow_a_task.py "$server" simulate-research-query '{"topic": "bees"}'
 
 Whether the tool runs as a task is between the server and the library: a tool that does not gives its result at once.
 """
@@ -41,5 +45,7 @@ async def main(target: str, tool: str, arguments: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
     target, tool, arguments = (*sys.argv[1:], "{}")[:3]
     anyio.run(main, target, tool, arguments)

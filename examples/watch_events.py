@@ -1,6 +1,12 @@
 """Follow everything that happens to tasks and questions on a connection, as a user interface would.
 
-    python examples/watch_events.py http://127.0.0.1:3001/mcp simulate-research-query '{"topic": "bees"}'
+With `scripts/serve --demo` running, for questions:
+
+    .venv/bin/python examples/watch_events.py http://127.0.0.1:8080/mcp/server/demo book_table
+
+With `PORT=3001 npx -y @modelcontextprotocol/server-everything streamableHttp` running, for tasks:
+
+    .venv/bin/python examples/watch_events.py http://127.0.0.1:3001/mcp simulate-research-query '{"topic": "bees"}'
 
 Events are the same whoever made the call. What was last heard of each task is in `server.tasks`; the server knows best.
 """
@@ -12,17 +18,20 @@ import anyio
 import anyio.abc
 
 from emceepee.client import (
-    QuestionArrived,
-    QuestionSettled,
+    QuestionArrivedEvent,
+    QuestionSettledEvent,
     ServerConnection,
-    TaskCancelled,
-    TaskCompleted,
+    TaskCancelledEvent,
+    TaskCompletedEvent,
     TaskCreated,
-    TaskFailed,
-    TasksListed,
+    TaskFailedEvent,
+    TasksListedEvent,
     TaskStatus,
     connect,
 )
+from emceepee.errors import PeerError
+
+METHOD_NOT_FOUND = -32601
 
 
 async def watch(server: ServerConnection, *, task_status: anyio.abc.TaskStatus[None]) -> None:
@@ -34,14 +43,14 @@ async def watch(server: ServerConnection, *, task_status: anyio.abc.TaskStatus[N
                     print(f"+ task {task.task_id}")
                 case TaskStatus(task):
                     print(f"  task {task.task_id} is {task.status}")
-                case TaskCompleted(task_id) | TaskFailed(task_id) | TaskCancelled(task_id):
+                case TaskCompletedEvent(task_id) | TaskFailedEvent(task_id) | TaskCancelledEvent(task_id):
                     print(f"- task {task_id}: {type(event).__name__}")
-                case TasksListed(tasks):
+                case TasksListedEvent(tasks):
                     print(f"  the server has {len(tasks)} tasks")
-                case QuestionArrived(question):
+                case QuestionArrivedEvent(question):
                     print(f"? {question.message or question.kind}")
                     await question.reject("This program only watches")
-                case QuestionSettled(question, how):
+                case QuestionSettledEvent(question, how):
                     print(f"  {question.kind}: {how}")
 
 
@@ -50,10 +59,20 @@ async def main(url: str, tool: str, arguments: str) -> None:
     async with anyio.create_task_group() as tasks, connect(url) as server:
         await tasks.start(watch, server)
         await server.list_tools()
-        await server.call_tool_task(tool, json.loads(arguments))
-        await server.list_tasks()
+        try:
+            await server.call_tool_task(tool, json.loads(arguments))
+        except PeerError as error:
+            print(f"It failed: {error.message}")
+        try:
+            await server.list_tasks()
+        except PeerError as error:
+            if error.code != METHOD_NOT_FOUND:
+                raise
+            print("  the server keeps no list of tasks")
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
     target, tool, arguments = (*sys.argv[1:], "{}")[:3]
     anyio.run(main, target, tool, arguments)

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import anyio
 
-__all__ = ["Clock", "SystemClock", "isoformat"]
+__all__ = ["Clock", "SystemClock", "isoformat", "sleep"]
 
 
 class Clock(Protocol):
@@ -38,6 +38,13 @@ class SystemClock:
 
     def move_on_after(self, seconds: float | None) -> anyio.CancelScope:
         return anyio.move_on_after(seconds)
+
+
+async def sleep(clock: Clock, seconds: float) -> None:
+    """Let `seconds` pass on `clock`."""
+    if seconds > 0:
+        with clock.move_on_after(seconds):
+            await anyio.sleep_forever()
 
 
 def isoformat(timestamp: float) -> str:

@@ -133,11 +133,12 @@ class ImpossibleTransition(EmceepeeError):
 
 
 class QuestionSettled(EmceepeeError):
-    """The question has its answer already, or needs none any more."""
+    """The question has its answer already, or needs none any more: `how` it ended, and what `kind` it was of."""
 
-    def __init__(self, request_id: str) -> None:
-        self.request_id = request_id
-        super().__init__(f"question {request_id} is settled already")
+    def __init__(self, kind: str, how: str) -> None:
+        self.kind = kind
+        self.how = how
+        super().__init__(f"the {kind} request is settled already: {how}")
 
 
 class TaskRequired(EmceepeeError):
@@ -259,7 +260,7 @@ class TaskExpired(ToolError):
         self.task_id = task_id
         self.ttl_ms = ttl_ms
         super().__init__(
-            f"Task {task_id} expired: it was not finished within its {ttl_ms} ms, and the server was told to stop.",
+            f"Task {task_id} expired: it was not finished within its {ttl_ms} ms.",
             "Call execute_tool again with a larger task_ttl_ms.",
         )
 

@@ -19,6 +19,7 @@ import pytest
 
 from emceepee.client import Http, OAuthOptions, ServerAuth, TokenFile, connect
 from emceepee.errors import ConnectFailed
+from emceepee.testing import FakeClock
 from tests.auth.authorization_server import (
     MACHINE,
     MACHINE_SECRET,
@@ -29,7 +30,7 @@ from tests.process.hub_process import EMCEEPEE, HttpClient, Program, error_code,
 
 pytestmark = pytest.mark.anyio
 
-LIMIT_S = 60
+LIMIT_S = 180
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +76,7 @@ def logging_in(config: list[str], *arguments: str) -> Iterator[tuple[str, Progra
 
 def log_in(config: list[str], *arguments: str) -> Program:
     with logging_in(config, *arguments) as (page, program):
-        answer = httpx2.get(page, follow_redirects=True)
+        answer = httpx2.get(page, follow_redirects=True, timeout=LIMIT_S)
         assert "You can close this page" in answer.text
         assert program.wait(LIMIT_S) == 0, program.lines
         return program
@@ -167,6 +168,25 @@ async def test_an_expired_token_is_refreshed_once_for_all_processes(
     assert issuer.refreshes == 1
 
 
+async def test_whether_a_token_has_expired_is_a_matter_of_the_clock(
+    config: list[str], issuer: AuthorizationServer, url: str, clock: FakeClock
+) -> None:
+    await anyio.to_thread.run_sync(log_in, config)
+    auth = ServerAuth("guarded", url, TokenFile(token_file(config).parent, url), clock=clock)
+
+    async def refreshes() -> int:
+        async with connect(Http(url, auth=auth)):
+            return issuer.refreshes
+
+    with anyio.fail_after(LIMIT_S):
+        # Fake time begins years after what the issuer has just given.
+        assert await refreshes() == 1
+        assert json.loads(token_file(config).read_text())["expires_at"] == clock.now() + issuer.lifetime
+        assert await refreshes() == 1
+        await clock.advance(issuer.lifetime)
+        assert await refreshes() == 2
+
+
 def spoil_access_token(config: list[str]) -> None:
     """To those who look at it, it is as if it were revoked."""
     path = token_file(config)
@@ -206,9 +226,9 @@ def test_only_the_redirect_that_was_waited_for_counts(config: list[str]) -> None
     with logging_in(config) as (page, program):
         redirect = str(httpx2.URL(page).params["redirect_uri"])
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/callback", redirect)
-        assert httpx2.get(redirect, params={"code": "x", "state": "made-up"}).status_code == 400
-        assert httpx2.get(redirect.replace("/callback", "/other")).status_code == 404
-        httpx2.get(page, follow_redirects=True)
+        assert httpx2.get(redirect, params={"code": "x", "state": "made-up"}, timeout=LIMIT_S).status_code == 400
+        assert httpx2.get(redirect.replace("/callback", "/other"), timeout=LIMIT_S).status_code == 404
+        httpx2.get(page, follow_redirects=True, timeout=LIMIT_S)
         assert program.wait(LIMIT_S) == 0
 
 
@@ -216,7 +236,7 @@ def test_a_user_who_says_no_is_heard(config: list[str]) -> None:
     with logging_in(config) as (page, program):
         params = httpx2.URL(page).params
         said = {"error": "access_denied", "error_description": "not today", "state": params["state"]}
-        httpx2.get(params["redirect_uri"], params=said)
+        httpx2.get(params["redirect_uri"], params=said, timeout=LIMIT_S)
         assert program.wait(LIMIT_S) == 1
     assert program.lines[-1] == "emceepee: guarded: the issuer did not agree: not today"
 

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 
 __all__ = ["listening", "served"]
 
-STOP_LIMIT_S = 10
+STOP_LIMIT_S = 60
 
 
 @contextmanager

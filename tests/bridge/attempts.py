@@ -26,7 +26,7 @@ ENDPOINTS: tuple[Endpoint, ...] = ("/mcp", "/mcp/server/{name}", "emceepee stdio
 URL_ELICITATION_REQUIRED = -32042
 MISSING_REQUIRED_CLIENT_CAPABILITY = -32021
 
-PATIENCE_MS = 60_000
+PATIENCE_MS = 600_000
 """A timeout that no call lives to see: what comes back earlier was promoted for another reason."""
 
 IMPATIENCE_MS = 300

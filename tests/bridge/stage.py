@@ -11,6 +11,7 @@ import sys
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import TypeAlias
@@ -19,7 +20,7 @@ import anyio
 import anyio.abc
 
 from emceepee.concurrency import task_group
-from emceepee.config import HttpSettings, HubSettings, ServerConfig
+from emceepee.config import HttpSettings, HubSettings, Patience, ServerConfig
 from emceepee.errors import EmceepeeError
 from emceepee.front.serving import bind, serve_http
 from emceepee.hub import Hub, Session
@@ -36,13 +37,16 @@ __all__ = ["CELLS", "Outcome", "tried"]
 Outcome: TypeAlias = str | BaseException
 """How a call got its result, or why it did not."""
 
-CALL_TIMEOUT_MS = 4_000
-"""What a client with the tasks extension waits before its call is a task; the plain calls have to be done by then."""
+PATIENCE_MS = 600_000
+"""What a client with the tasks extension waits before its call is a task: the plain calls are done by then."""
+
+IMPATIENCE_MS = 300
+"""The same once only those calls are left that are to become tasks by it."""
 
 KEEPALIVE_S = 5.0
-"""The silence after which a waiting client hears that we are still there: longer than the call timeout."""
+"""The silence after which a waiting client hears that we are still there: long after a call may have become a task."""
 
-LIMIT_S = 60.0
+LIMIT_S = 180.0
 """For one call; only a hang meets this."""
 
 CALLS_AT_ONCE = 12
@@ -67,6 +71,11 @@ def _is_tried(cell: Cell) -> bool:
     )
 
 
+def _is_task_by_timeout(cell: Cell) -> bool:
+    """Whether the settings decide when the call becomes a task, and neither the client nor an argument."""
+    return cell.case.takes_long and cell.is_transparent and cell.role.kind == "modern with tasks"
+
+
 CELLS: list[Cell] = [
     cell for cell in (Cell(*one) for one in product(ROLES, CASES, TRANSPORTS, ENDPOINTS)) if _is_tried(cell)
 ]
@@ -77,13 +86,17 @@ async def tried(folder: Path) -> Mapping[Cell, Outcome]:
     with configured() as configs:
         async with _hub(configs) as (hub, url), _programs() as programs:
             await _Opening(hub, url, programs, _config_file(folder, configs)).run()
-            return await _Run(programs).of(CELLS)
+            run = _Run(programs)
+            await run.of([cell for cell in CELLS if not _is_task_by_timeout(cell)])
+            for session in hub.sessions.values():
+                session.settings = replace(session.settings, default_timeout_ms=IMPATIENCE_MS)
+            return await run.of([cell for cell in CELLS if _is_task_by_timeout(cell)])
 
 
 @asynccontextmanager
 async def _hub(configs: Iterable[ServerConfig]) -> AsyncIterator[tuple[Hub, str]]:
-    hub = Hub(configs, settings=HubSettings(default_timeout_ms=CALL_TIMEOUT_MS))
-    settings = HttpSettings(port=0, keepalive_seconds=KEEPALIVE_S)
+    hub = Hub(configs, settings=HubSettings(default_timeout_ms=PATIENCE_MS))
+    settings = HttpSettings(port=0, patience=Patience(keepalive=KEEPALIVE_S))
     with bind(settings) as listener:
         listener.listen()
         stop = anyio.Event()
@@ -189,9 +202,9 @@ class _Run:
 
     async def of(self, cells: Sequence[Cell]) -> Mapping[Cell, Outcome]:
         lanes: dict[tuple[str, Endpoint, str], list[tuple[int, Cell]]] = defaultdict(list)
-        for number, cell in enumerate(cells):
+        for cell in cells:
             place = cell.role.connections if cell.is_transparent else cell.role.session
-            lanes[place, cell.endpoint, cell.server].append((number, cell))
+            lanes[place, cell.endpoint, cell.server].append((CELLS.index(cell), cell))
         async with anyio.create_task_group() as tasks:
             for lane in lanes.values():
                 tasks.start_soon(self._one_by_one, lane)

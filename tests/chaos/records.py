@@ -15,8 +15,9 @@ __all__ = ["CallRecord", "Outcome", "Records", "SeenEvent"]
 JsonObject: TypeAlias = dict[str, Any]
 Outcome: TypeAlias = Literal["completed", "failed", "cancelled", "expired", "lost with the hub"]
 
-RETOLD_WINDOW_S = 2.0
-"""How long before a kill an event may have been told that is told again after it: its deletion was not written yet."""
+RETOLD_WINDOW_S = 10.0
+"""How long before a kill an event may have been told that is told again after it: its deletion was not written yet.
+That takes milliseconds where the disk is not busy."""
 
 TERMINAL_EVENTS = {
     "task_completed": "completed",

@@ -27,7 +27,7 @@ CLIENTS = 3
 WORKERS = 3
 """In each client, beside the one that only listens."""
 
-CALM_LIMIT_S = 90
+CALM_LIMIT_S = 300
 """For all that was begun to end once nothing is struck any more: a TTL, and time for a slow machine."""
 
 CRASH_WORDS = ("Traceback", "_crashed", "request_failed", "link_failed", "store_write_failed")
@@ -138,7 +138,7 @@ async def _all_gone(found: World, clients: list[ChaosClient], records: Records, 
 
 
 async def _session_count(found: World) -> int:
-    async with httpx2.AsyncClient(verify=False) as http:
+    async with httpx2.AsyncClient(verify=False, timeout=CALM_LIMIT_S) as http:
         return int((await http.get(found.hub.url.replace("/mcp", "/healthz"))).json()["sessions"])
 
 

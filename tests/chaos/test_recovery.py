@@ -33,7 +33,9 @@ from tests.process.hub_process import (
 pytestmark = pytest.mark.anyio
 
 PROGRAMS = Path(__file__).resolve().parent / "programs"
-LIMIT_S = 60
+LIMIT_S = 180
+GLANCE_MS = 50
+"""How long to wait for news before looking again at what makes no event."""
 
 
 @asynccontextmanager
@@ -89,6 +91,14 @@ def address(server: Program) -> dict[str, Any]:
     return {"url": server.wait_for_line("listening at").split()[-1], "transport": "http"}
 
 
+async def native_task(client: HttpClient, tool: str, args: dict[str, Any]) -> str:
+    """The hub's id of a task, once the server has made one of it as well, and the hub has written that down."""
+    task_id = str(proxy_task(await client.execute("native", tool, args, timeout_ms=0))["task_id"])
+    while own_json(await client.call("get_task", {"task_id": task_id}))["task"]["origin"] != "native":
+        await client.call("await_activity", {"timeout_ms": GLANCE_MS})
+    return task_id
+
+
 @pytest.mark.parametrize("end", ["kill", "stop"])
 @pytest.mark.parametrize("era", ["2025-11-25", "2026-07-28"])
 async def test_a_hub_that_ended_delivers_the_result_of_a_native_task(tmp_path: Path, era: str, end: str) -> None:
@@ -99,8 +109,7 @@ async def test_a_hub_that_ended_delivers_the_result_of_a_native_task(tmp_path: P
         try:
             async with HttpClient(hub.url) as client:
                 args = {"path": str(tmp_path / "released")}
-                promoted = await client.execute("native", "wait_for", args, timeout_ms=1500)
-                task_id = proxy_task(promoted)["task_id"]
+                task_id = await native_task(client, "wait_for", args)
                 await (hub.kill() if end == "kill" else hub.stop())
                 await hub.start()
                 task = own_json(await client.call("get_task", {"task_id": task_id}))["task"]
@@ -122,8 +131,8 @@ async def test_a_task_that_asks_after_the_hub_ended_is_heard(tmp_path: Path, end
         try:
             async with HttpClient(hub.url) as client:
                 args = {"path": str(tmp_path / "released")}
-                promoted = await client.execute("native", "ask_after", args, timeout_ms=1500)
-                task_id = proxy_task(promoted)["task_id"]
+                task_id = await native_task(client, "ask_after", args)
+                await anyio.to_thread.run_sync(server.wait_for_line, "results: 1 wanted")
                 await (hub.kill() if end == "kill" else hub.stop())
                 await hub.start()
                 await anyio.to_thread.run_sync(server.wait_for_line, "results: 2 wanted, 1 given up")
@@ -180,7 +189,7 @@ async def test_a_session_whose_id_was_told_is_known_after_a_kill(tmp_path: Path)
         try:
             for _ in range(2):
                 await hub.start()
-                async with httpx2.AsyncClient(verify=False, headers=accept) as http:
+                async with httpx2.AsyncClient(verify=False, headers=accept, timeout=LIMIT_S) as http:
                     session_id = (await http.post(hub.url, json=hello)).headers["mcp-session-id"]
                     await hub.kill()
                     await hub.start()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -21,7 +20,7 @@ import anyio.abc
 import anyio.to_thread
 from anyio.abc import ByteReceiveStream, ByteSendStream, SocketAttribute, SocketStream
 
-from tests.process.hub_process import EMCEEPEE, Program
+from tests.process.hub_process import EMCEEPEE, STOP_LIMIT_S, Program, free_port
 
 __all__ = ["IDLE_MS", "POLL_S", "HttpServer", "HubProcess", "Relay", "World", "alive", "open_files", "until", "world"]
 
@@ -48,8 +47,7 @@ class HubProcess:
         self.data = folder / "data"
         config = folder / "servers.json"
         config.write_text(json.dumps({"mcpServers": servers}), encoding="utf-8")
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port: int = free.getsockname()[1]
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}/mcp"
         self._flags = ["--port", str(self.port), "--config", str(config), "--data", str(self.data)]
         self._flags += ["--task-retention-ms", str(RETENTION_MS)]
@@ -85,7 +83,7 @@ class HubProcess:
         """The exit status of a hub that was asked to end."""
         assert self.program is not None
         self.program.process.send_signal(signal.SIGTERM)
-        status = await anyio.to_thread.run_sync(self.program.wait, 20)
+        status = await anyio.to_thread.run_sync(self.program.wait, STOP_LIMIT_S)
         self._reap()
         return status
 

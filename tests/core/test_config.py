@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from emceepee.config import OAuthConfig, ServerConfig, load_servers, problems_of
 from emceepee.config.file import read_file
+from emceepee.config.problems import printable
 from emceepee.errors import SettingsError, exit_code
 from tests.core.clockwork import EXAMPLES
 
@@ -90,7 +91,7 @@ def test_stdio_is_the_transport_of_a_program(path: Path) -> None:
 
 
 def test_the_servers_come_in_the_order_of_the_file(path: Path) -> None:
-    entries = {name: {"command": name} for name in ("zeta", "alpha", "mid dle", "ünï")}
+    entries = {name: {"command": name} for name in ("zeta", "alpha", "mid.dle", "0_-9")}
     assert [config.name for config in load(path, {"mcpServers": entries})] == list(entries)
 
 
@@ -116,7 +117,7 @@ def test_a_key_that_looks_like_a_slip_is_named_with_the_one_that_was_meant(path:
         "off": {"commnad": "a", "disabled": True},
     }
     path.write_text(json.dumps({"mcpServers": entries}))
-    found = read_file(path)
+    found = read_file(path, {})
     assert found.servers == (ServerConfig(name="demo", command="a"),)
     assert found.ignored == {"mcpServers.demo.arg": "args", "mcpServers.demo.Env": "env"}
 
@@ -140,6 +141,52 @@ def test_a_file_without_servers_has_none(path: Path) -> None:
 def test_a_file_that_begins_with_a_byte_order_mark_is_read(path: Path) -> None:
     path.write_text('{"mcpServers": {"a": {"command": "a"}}}', encoding="utf-8-sig")
     assert load_servers(path) == [ServerConfig(name="a", command="a")]
+
+
+AS_VS_CODE_WRITES_IT = r"""
+// The servers of this workspace.
+{
+    "inputs": [{"type": "promptString", "id": "key", "password": true,}],
+    "servers": {
+        /* one // more */
+        "files": {"type": "stdio", "command": "npx", "args": ["-y", "a//b", "/*c*/", "d,]", "\\",],}, // why not
+        "web": {"type": "http", "url": "https://example.com/mcp" /* , */ , /* } */ },
+    },
+}
+"""
+
+
+def test_the_file_of_vs_code_is_read_with_its_comments_and_commas(path: Path) -> None:
+    path.write_text(AS_VS_CODE_WRITES_IT)
+    assert load_servers(path) == [
+        ServerConfig(name="files", command="npx", args=("-y", "a//b", "/*c*/", "d,]", "\\"), transport="stdio"),
+        ServerConfig(name="web", url="https://example.com/mcp", transport="http"),
+    ]
+
+
+def test_beside_mcpservers_another_clients_servers_are_no_business_of_ours(path: Path) -> None:
+    document = {"mcpServers": {"a": {"command": "a"}}, "servers": [{"host": "x"}]}
+    assert load(path, document) == [ServerConfig(name="a", command="a")]
+    assert read_file(path, {}).ignored == {"servers": "mcpServers"}
+
+
+@pytest.mark.parametrize("servers", [[], None, "x"])
+def test_servers_that_are_none_are_refused_with_their_key(path: Path, servers: object) -> None:
+    assert refusal(path, {"servers": servers}).key == f"{path}: servers"
+
+
+@pytest.mark.parametrize("text", ['{"mcpServers": {},,}', '{"a": 1 /* }', '{"mcpServers" // {}}'])
+def test_what_is_no_json_even_without_comments_is_refused(path: Path, text: str) -> None:
+    path.write_text(text)
+    with pytest.raises(SettingsError) as refused:
+        load_servers(path)
+    assert refused.value.key == str(path)
+
+
+def test_the_place_of_a_mistake_is_that_in_the_file(path: Path) -> None:
+    path.write_text('{ // one\n  /* two\n */ "mcpServers": x }')
+    with pytest.raises(SettingsError, match=r"line 3 column 19"):
+        load_servers(path)
 
 
 def test_a_configuration_cannot_be_changed() -> None:
@@ -206,10 +253,38 @@ def test_all_wrong_entries_are_named_at_once(path: Path) -> None:
     assert "good" not in str(refused)
 
 
-@pytest.mark.parametrize("name", ["", " demo", "demo ", "de\nmo", "de\x00mo", "x" * 101])
-def test_a_name_that_could_not_be_shown_is_refused(path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["", "..", "/", "搜索", "x" * 101])
+def test_a_name_that_cannot_be_made_to_fit_is_refused(path: Path, name: str) -> None:
     refused = refusal(path, {"mcpServers": {name: {"command": "a"}}})
     assert refused.expected.startswith("name: ")
+
+
+def test_names_of_other_clients_are_made_to_fit(path: Path) -> None:
+    names = {"io.github.owner/repo": "io.github.owner-repo", " My (own) server": "My-own-server", "ün\n": "n"}
+    document = {"mcpServers": {"fits": {"command": "a"}} | {name: {"command": name} for name in names}}
+    path.write_text(json.dumps(document), encoding="utf-8")
+    found = read_file(path, {})
+    assert [config.name for config in found.servers] == ["fits", *names.values()]
+    assert found.renamed == {printable(name): known_as for name, known_as in names.items()}
+
+
+def test_two_names_that_become_one_are_refused(path: Path) -> None:
+    refused = refusal(path, {"mcpServers": {"a-b": {"command": "a"}, "a/b": {"command": "a"}}})
+    assert (refused.key, refused.expected) == (
+        f"{path}: mcpServers.a/b",
+        "expected another name: there is a server a-b already",
+    )
+
+
+@pytest.mark.parametrize("name", ["", " demo", "de mo", "de/mo", "démo", ".", "de\nmo", "x" * 101])
+def test_a_name_that_does_not_fit_into_urls_and_names_of_tools_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        ServerConfig(name=name, command="a")
+    assert all(problem.startswith("name: ") for problem in problems_of(refused.value))
+    toml = tmp_path / "emceepee.toml"
+    toml.write_text(f"[servers.{json.dumps(name)}]\ncommand = 'a'", encoding="utf-8")
+    with pytest.raises(SettingsError, match="name: "):
+        load_servers(toml)
 
 
 @pytest.mark.parametrize("document", [[], {}, {"tools": {}}, {"mcpServers": []}, {"mcpServers": None}, None, 3])

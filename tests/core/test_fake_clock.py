@@ -8,7 +8,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from emceepee.clock import Clock, SystemClock, isoformat
+from emceepee.clock import Clock, SystemClock, isoformat, sleep
 from emceepee.testing.clock import EPOCH, FakeClock
 
 
@@ -70,7 +70,7 @@ async def test_waits_that_begin_while_time_moves_are_kept_too() -> None:
 @pytest.mark.parametrize("seconds", [0.0, -1.0])
 async def test_a_wait_without_time_ends_at_once(seconds: float) -> None:
     clock, notes = FakeClock(), list[float]()
-    with anyio.fail_after(1):
+    with anyio.fail_after(30):
         await note_after(clock, seconds, notes)
     assert notes == [0.0]
 
@@ -134,6 +134,22 @@ async def test_everything_that_moving_sets_off_has_run_when_it_returns() -> None
         tasks.start_soon(begin)
         await clock.advance(1)
         assert passed_on == list(range(10))
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("seconds", [0, -1, 2.5])
+async def test_sleep_takes_as_long_as_it_says(seconds: float) -> None:
+    clock = FakeClock()
+    woken: list[float] = []
+
+    async def rest() -> None:
+        await sleep(clock, seconds)
+        woken.append(clock.monotonic())
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(rest)
+        await clock.advance(5)
+    assert woken == [max(seconds, 0)]
 
 
 @pytest.mark.anyio

@@ -483,8 +483,27 @@ def test_the_token_of_a_file_is_all_that_is_in_it(tmp_path: Path) -> None:
         path.write_text(wrong)
         with pytest.raises(SettingsError, match="expected a token and nothing else"):
             AccessSettings(token_file=str(path)).read_token()
-    with pytest.raises(SettingsError, match="cannot be read"):
-        AccessSettings(token_file=str(tmp_path / "none")).read_token()
+
+
+def test_a_token_file_that_is_not_there_is_named_as_it_was_given(toml: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    toml.write_text('token_file = "none"')
+    monkeypatch.chdir(toml.parent)
+    for found, key in [
+        (configured(toml), f"{toml}: token_file"),
+        (configured(toml, environment={"EMCEEPEE_TOKEN_FILE": "none"}), "EMCEEPEE_TOKEN_FILE"),
+        (configured(toml, flags={"token_file": "none"}), "--token-file"),
+    ]:
+        with pytest.raises(SettingsError) as refused:
+            found.http.access.read_token()
+        expected = f"{toml.parent / 'none'} cannot be read: No such file or directory"
+        assert (refused.value.key, refused.value.expected) == (key, expected)
+
+
+def test_roots_that_are_no_directories_are_noticed(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    roots = [str(tmp_path), "", str(tmp_path / "none"), "file:///none", str(tmp_path / "file")]
+    missing = Settings(roots=", ".join(roots)).missing_roots
+    assert missing == [str(tmp_path / "none"), str(tmp_path / "file")]
 
 
 def test_what_is_expected_is_said_in_words() -> None:

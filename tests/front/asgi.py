@@ -13,9 +13,12 @@ from starlette.types import ASGIApp, Message
 
 from emceepee.testing import settle
 
-__all__ = ["Frame", "HttpExchange", "Web", "frames_in"]
+__all__ = ["PATIENCE", "Frame", "HttpExchange", "Web", "frames_in"]
 
 JsonObject: TypeAlias = dict[str, Any]
+
+PATIENCE = 30
+"""Seconds of real time after which something hangs, also on a busy machine."""
 
 
 class Frame:
@@ -120,7 +123,7 @@ class HttpExchange:
 
     async def response(self) -> JsonObject:
         """The response message, when the connection has ended with it."""
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE):
             await self.done.wait()
         if self.error is not None:
             raise self.error
@@ -141,7 +144,7 @@ class HttpExchange:
         return self.status, response["error"]["code"]
 
     async def started(self) -> None:
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE):
             while self.status is None:
                 await self._changed()
 
@@ -218,6 +221,6 @@ class Web:
         return [exchange for exchange in self.exchanges if not exchange.done.is_set()]
 
     async def finished(self) -> None:
-        with suppress(TimeoutError), anyio.fail_after(5):
+        with suppress(TimeoutError), anyio.fail_after(PATIENCE):
             for exchange in self.exchanges:
                 await exchange.done.wait()

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from emceepee.config import HttpSettings, HubSettings
+from emceepee.config import HubSettings
 from emceepee.front.replay import ReplayBuffer
 from emceepee.front.streams import EventStream
 from emceepee.testing import Answer, FakeClock, ScriptedCall, ScriptedServer, settle, text_result
@@ -572,8 +572,3 @@ async def test_what_waits_has_an_end_even_if_all_of_it_is_questions() -> None:
     wire = Wire()
     await stream.pump(wire)
     assert wire.sent.count(b"data:") == 1000
-
-
-def test_patience_is_set_with_the_settings() -> None:
-    settings = HttpSettings()
-    assert (settings.keepalive_seconds, settings.prime_seconds, settings.resume_seconds) == (15.0, 1.0, 10.0)

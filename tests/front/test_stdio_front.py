@@ -13,9 +13,10 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from emceepee.front.stdio import StdioFront
+from emceepee.front.stdio import MAX_UNSENT, StdioFront
 from emceepee.hub import Hub
 from emceepee.testing import FakeClock, ScriptedCall, ScriptedServer, running_hub, settle, text_result
+from tests.front.asgi import PATIENCE
 from tests.front.clients import MODERN, TASKS
 from tests.front.writes import stuck_at
 from tests.interaction.gates import Gate, ask_name, echo
@@ -43,7 +44,7 @@ class Pipe:
         await self.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
 
     async def read(self) -> dict[str, Any]:
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE):
             line = await anyio.to_thread.run_sync(self._from_front.readline, abandon_on_cancel=True)
         message: dict[str, Any] = json.loads(line)
         return message
@@ -119,7 +120,7 @@ async def stdio(servers: Mapping[str, ScriptedServer], clock: FakeClock, **optio
             tasks.start_soon(run)
             yield pipe
             pipe.hang_up()
-            with anyio.fail_after(5):
+            with anyio.fail_after(PATIENCE):
                 await pipe.ended.wait()
 
 
@@ -319,11 +320,11 @@ async def test_a_client_that_has_closed_its_end_does_not_keep_us(clock: FakeCloc
         def write(self, _data: Any) -> int:
             raise BrokenPipeError
 
-    lines = [json.dumps({"jsonrpc": "2.0", "id": number, "method": "ping"}) for number in range(3000)]
+    lines = [json.dumps({"jsonrpc": "2.0", "id": number, "method": "ping"}) for number in range(MAX_UNSENT + 100)]
     stdin = io.BytesIO("\n".join(lines).encode())
     async with running_hub({"demo": server()}, clock=clock) as running:
         front = StdioFront(running.hub, stdin, Closed())  # type: ignore[arg-type]
-        with anyio.fail_after(20):
+        with anyio.fail_after(PATIENCE):
             await front.run()
 
 

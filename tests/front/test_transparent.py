@@ -7,6 +7,7 @@ from typing import Any
 
 import anyio
 import pytest
+from structlog.testing import capture_logs
 
 from emceepee.config import HubSettings, ServerConfig
 from emceepee.errors import PeerError
@@ -255,7 +256,7 @@ async def test_a_subscription_that_the_server_refuses_is_none(clock: FakeClock) 
     async with front({"demo": demo}, clock=clock) as world:
         client = await world.handshake(url=ONE)
         assert await client.request("resources/subscribe", {"uri": "demo://a"}).failure() == (200, -32050)
-        assert client.session.link("demo").subscriptions == {}
+        assert list(client.session.link("demo").wishes) == []
         wanted = {"notifications": {"resourceSubscriptions": ["demo://a"]}}
         listening = world.modern(url=ONE).request("subscriptions/listen", wanted)
         assert (await listening.failure())[1] == -32050
@@ -318,8 +319,10 @@ async def test_a_server_that_is_removed_under_a_listener_ends_nobodys_session(cl
         listening = client.request("subscriptions/listen", {"notifications": {"resourceSubscriptions": ["demo://a"]}})
         await settle()
         await world.hub.remove_server("demo")
-        listening.drop()
-        await settle()
+        with capture_logs() as logged:
+            listening.drop()
+            await settle()
+        assert [entry["server"] for entry in logged if entry["event"] == "not_passed_on"] == ["demo"]
         tools = (await client.request("tools/list").result())["tools"]
         assert [tool["name"] for tool in tools] == ["other__echo", "other__ask"]
         older = await world.handshake(url=ALL)
@@ -563,3 +566,14 @@ async def test_a_header_of_an_argument_has_to_say_what_the_argument_says(clock: 
             assert await client.request("tools/call", params, headers=headers).failure() == (400, -32020)
         result = await client.request("tools/call", params, headers={"mcp-param-text": "hi"}).result()
         assert plain(result) == text_result("hi")
+
+
+async def test_the_log_level_of_a_client_holds_on_the_next_connection_too(clock: FakeClock) -> None:
+    demo = full()
+    async with front({"demo": demo}, clock=clock) as world:
+        client = await world.handshake(url=ONE)
+        assert await client.request("logging/setLevel", {"level": "debug"}).result() == {}
+        await demo.die()
+        demo.received.clear()
+        await client.request("tools/list").result()
+        assert ("logging/setLevel", {"level": "debug"}) in demo.received

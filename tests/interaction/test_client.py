@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager
-from typing import Any
+import gc
+import weakref
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import Any, get_args
 
 import anyio
+import anyio.abc
 import pytest
 
-from emceepee.client import CallRef, ClientOptions, Question, ServerConnection, connect
+import emceepee.client
+import emceepee.errors
+from emceepee.client import (
+    CallRef,
+    ClientOptions,
+    ConnectFailed,
+    ConnectionEvent,
+    ConnectionLost,
+    Http,
+    PeerError,
+    Question,
+    QuestionArrivedEvent,
+    QuestionSettled,
+    RequestTimedOut,
+    ServerConnection,
+    Sse,
+    Target,
+    Update,
+    connect,
+)
 from emceepee.core.buffers import LogSource
-from emceepee.errors import ConnectFailed, ConnectionLost, PeerError, QuestionSettled, RequestTimedOut
 from emceepee.testing import FakeClock, ScriptedCall, ScriptedServer, form, settle, text_result
 from tests.requirements import requirement
 
@@ -46,11 +67,34 @@ def connected(
     return connect(server.transport(), clock=clock, sink=sink, options=ClientOptions(**options))
 
 
+@asynccontextmanager
+async def asking(clock: FakeClock) -> AsyncIterator[tuple[ServerConnection, anyio.abc.TaskGroup]]:
+    """A server whose tool asks, in a request, for the one who is named; and a group for calls of it."""
+
+    async def ask(call: ScriptedCall) -> str:
+        return str(await call.elicit(form(f"{call.arguments['name']}?")))
+
+    async with connected(ScriptedServer({"ask": ask}), clock) as server, anyio.create_task_group() as tasks:
+        with anyio.fail_after(10):
+            yield server, tasks
+
+
 async def paged(params: Mapping[str, Any]) -> dict[str, Any]:
     pages = {None: ("a", "2"), "2": ("b", "3"), "3": ("c", None)}
     name, following = pages[params.get("cursor")]
     page: dict[str, Any] = {"tools": [{"name": name, "inputSchema": {}, "x-unknown": {"n": None}}]}
     return page if following is None else {**page, "nextCursor": following}
+
+
+def test_no_event_or_update_is_called_like_an_error() -> None:
+    told = {kind.__name__ for kind in (*get_args(ConnectionEvent), *get_args(Update))}
+    assert not told & set(emceepee.errors.__all__)
+
+
+def test_what_a_user_of_the_library_has_to_catch_comes_with_it() -> None:
+    errors = {"ConnectFailed", "ConnectionLost", "PeerError", "QuestionSettled", "RequestTimedOut", "TaskRequired"}
+    assert errors | {"EmceepeeError", "WireError"} <= set(emceepee.client.__all__)
+    assert all(issubclass(getattr(emceepee.client, name), emceepee.client.EmceepeeError) for name in errors)
 
 
 @both_eras
@@ -90,6 +134,13 @@ async def test_a_server_that_is_known_to_be_modern_has_a_minute_to_start(clock: 
         tasks.start_soon(take_its_time)
         async with connected(scripted, clock, era="modern") as server:
             assert server.era == "modern"
+
+
+@pytest.mark.parametrize("target", ["localhost:3000", Http("no url"), Sse("ftp://host/sse"), "http://"])
+async def test_an_address_where_no_server_can_be_is_a_failure_to_connect(target: Target) -> None:
+    with pytest.raises(ConnectFailed, match="URL"):
+        async with connect(target):
+            pytest.fail("there is no connection")
 
 
 async def test_an_old_version_that_the_server_answers_with_is_taken(clock: FakeClock) -> None:
@@ -149,6 +200,58 @@ async def test_a_question_is_answered_through_the_iterator(clock: FakeClock, mod
     assert result["content"] == text_result("Ada 36")["content"]
 
 
+async def test_whoever_left_the_iterator_can_come_back_to_it(clock: FakeClock) -> None:
+    async with asking(clock) as (server, tasks):
+        for name in ("Ada", "Grace"):
+            tasks.start_soon(server.call_tool, "ask", {"name": name})
+            async for question in server.questions():
+                assert question.message == f"{name}?"
+                await question.decline()
+                break
+
+
+async def test_a_question_that_comes_while_nobody_iterates_waits_for_somebody(clock: FakeClock) -> None:
+    async with asking(clock) as (server, tasks):
+        for name in ("Ada", "Grace"):
+            tasks.start_soon(server.call_tool, "ask", {"name": name})
+            await settle()
+        answered = []
+        async for question in server.questions():
+            await question.decline()
+            answered.append(question.message)
+            if len(answered) == 2:
+                break
+        assert answered == ["Ada?", "Grace?"]
+
+
+async def test_a_question_that_was_taken_back_is_neither_given_out_nor_kept(clock: FakeClock) -> None:
+    async def ask_in_vain(server: ServerConnection) -> weakref.ref[Question]:
+        with server.events.subscribe() as events:
+            with pytest.raises(RequestTimedOut):
+                await server.call_tool("ask", {"name": "Ada"}, timeout=1)
+            await settle()
+            event = await anext(events)
+        assert isinstance(event, QuestionArrivedEvent)
+        return weakref.ref(event.question)
+
+    async with asking(clock) as (server, tasks):
+        tasks.start_soon(clock.advance, 1)
+        taken_back = await ask_in_vain(server)
+        gc.collect()
+        assert taken_back() is None
+        tasks.start_soon(server.call_tool, "ask", {"name": "Grace"})
+        async for question in server.questions():
+            assert question.message == "Grace?"
+            await question.decline()
+            break
+
+
+async def test_the_iterator_ends_with_the_connection(clock: FakeClock) -> None:
+    async with asking(clock) as (server, _tasks):
+        server.hang_up("enough")
+        assert [question async for question in server.questions()] == []
+
+
 @requirement("T000-sampling-reject")
 @both_eras
 async def test_a_rejected_sampling_request_is_an_error_for_its_server(clock: FakeClock, modern: bool) -> None:
@@ -173,8 +276,9 @@ async def test_a_rejected_sampling_request_is_an_error_for_its_server(clock: Fak
             tasks.start_soon(call)
             await settle()
             await sink.questions[0].reject("no model here")
-            with pytest.raises(QuestionSettled):
+            with pytest.raises(QuestionSettled) as settled:
                 await sink.questions[0].respond({})
+    assert (settled.value.kind, settled.value.how) == ("sampling", "rejected")
     # There is no way to say no in an inputResponse, so the call itself fails in the modern era.
     assert results == ([-1] if modern else ["refused with -1"])
 
@@ -262,6 +366,15 @@ async def test_a_call_on_a_connection_that_dies_fails_with_the_reason(clock: Fak
             await server.list_tools()
 
 
+async def test_a_scripted_server_that_dies_drops_every_connection(clock: FakeClock) -> None:
+    scripted = ScriptedServer()
+    async with AsyncExitStack() as stack:
+        servers = [await stack.enter_async_context(connected(scripted, clock)) for _ in range(3)]
+        await scripted.die()
+        await settle()
+        assert [server.closed.is_set() for server in servers] == [True, True, True]
+
+
 async def test_open_questions_are_lost_with_the_connection(clock: FakeClock) -> None:
     async def ask(call: ScriptedCall) -> str:
         return str(await call.elicit(form("Name?")))
@@ -288,7 +401,7 @@ async def test_roots_are_answered_from_the_options_and_changes_are_told(clock: F
     scripted = ScriptedServer({"roots": roots})
     async with connected(scripted, clock, roots=["file:///a"]) as server:
         assert (await server.call_tool("roots"))["content"][0]["text"] == "file:///a"
-        await server.roots_changed(["file:///b", "file:///c"])
+        await server.set_roots(["file:///b", "file:///c"])
         assert (await server.call_tool("roots"))["content"][0]["text"] == "file:///b,file:///c"
     assert "notifications/roots/list_changed" in scripted.received_methods()
 

@@ -8,7 +8,9 @@ from typing import Any
 import anyio
 import pytest
 
-from emceepee.testing import Answer, FakeClock, ScriptedServer, running_hub, settle
+from emceepee.errors import PeerError
+from emceepee.store import MemoryStore
+from emceepee.testing import Answer, FakeClock, HubClient, ScriptedServer, running_hub, settle
 from tests.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -188,3 +190,59 @@ async def test_logs_are_filtered_by_level_source_and_number_and_make_no_events(c
         rest = (await client.call("get_logs")).json["logs"]
         assert [entry["level"] for entry in rest] == ["debug", "info", "warning"]
         assert (await client.call("get_logs", source="stderr")).json == {"logs": []}
+
+
+async def test_a_subscription_outlives_a_restart_of_the_hub_and_is_heard_before_anything_else_is_asked(
+    clock: FakeClock,
+) -> None:
+    library, store = Library(), MemoryStore()
+    async with running_hub({"lib": library}, clock=clock, store=store) as running:
+        client = await running.client()
+        for uri in ("a:1", "a:2"):
+            await client.call("subscribe_resource", server="lib", uri=uri)
+        await client.call("unsubscribe_resource", server="lib", uri="a:2")
+    library.received.clear()
+    async with running_hub({"lib": library}, clock=clock, store=store) as running:
+        await settle()
+        assert [params for method, params in library.received if method == "resources/subscribe"] == [{"uri": "a:1"}]
+        again = HubClient(running.hub, running.hub.sessions[client.session.id])
+        await library.notify("notifications/resources/updated", {"uri": "a:1"})
+        await settle()
+        news = (await again.call("list_tasks")).events
+        assert [event["data"]["params"] for event in news if event["type"] == "notification"] == [{"uri": "a:1"}]
+        await again.call("unsubscribe_resource", server="lib", uri="a:1")
+        assert "wishes" not in {key.kind for key in store._records}
+
+
+async def test_a_list_that_the_client_has_looked_at_and_that_changed_over_a_reconnect_is_told(clock: FakeClock) -> None:
+    library = Library()
+
+    async def other_prompts(_params: Mapping[str, Any]) -> dict[str, Any]:
+        return {"prompts": [{"name": "new"}, {"name": "newer"}]}
+
+    async with running_hub({"lib": library}, clock=clock) as running:
+        client = await running.client()
+        for tool in ("list_prompts", "list_resources"):
+            await client.call(tool)
+        library.methods = {**library.methods, "prompts/list": other_prompts}
+        await client.call("reconnect_server", name="lib")
+        await settle()
+        news = (await client.call("list_tasks")).events
+        (back,) = [event["data"] for event in news if event["type"] == "server_reconnected"]
+        assert (back["refreshed"], back["changed"]) == ({"tools": 0, "prompts": 2, "resources": 1}, ["prompts"])
+        changes = [event["data"]["method"] for event in news if event["type"] == "notification"]
+        assert changes == ["notifications/prompts/list_changed"]
+
+
+async def test_a_wish_that_the_server_does_not_grant_any_more_does_not_keep_it_away(clock: FakeClock) -> None:
+    library = Library()
+
+    async def refuse(_params: Mapping[str, Any]) -> dict[str, Any]:
+        raise PeerError(-32002, "there is no such resource any more")
+
+    async with running_hub({"lib": library}, clock=clock) as running:
+        client = await running.client()
+        await client.call("subscribe_resource", server="lib", uri="a:1")
+        library.methods = {**library.methods, "resources/subscribe": refuse}
+        await client.call("reconnect_server", name="lib")
+        assert client.session.link("lib").status == "connected"

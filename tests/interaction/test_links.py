@@ -10,6 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from emceepee.errors import PeerError
+from emceepee.hub.link import PREPARATION_SECONDS, PROGRAM_RESTARTS
 from emceepee.hub.news import ANSWER_SECONDS
 from emceepee.testing import FakeClock, HubClient, ScriptedCall, ScriptedServer, form, running_hub, settle, text_result
 from tests.interaction.gates import Gate, ask_name, echo
@@ -259,9 +260,99 @@ async def test_a_forced_reconnect_fails_plain_calls_and_keeps_native_tasks(clock
         job = (await client.execute("native", "job", timeout_ms=0)).task
         await settle()
         for name in ("plain", "native"):
-            with anyio.fail_after(3):
+            with anyio.fail_after(30):
                 again = await client.call("reconnect_server", name=name)
             assert again.json["server"]["status"] == "connected"
         assert (await client.call("get_task_result", task_id=slow["task_id"])).error_code == "TASK_FAILED"
         native.finished.set()
         assert (await client.call("get_task_result", task_id=job["task_id"])).texts[0] == "native"
+
+
+class Hesitating(ScriptedServer):
+    """It does not say which tools it has until it is told to."""
+
+    def __init__(self) -> None:
+        self.hesitates = True
+
+        async def tools(_params: Mapping[str, Any]) -> dict[str, Any]:
+            if self.hesitates:
+                await anyio.sleep_forever()
+            return {"tools": [{"name": "echo", "inputSchema": {"type": "object"}}]}
+
+        super().__init__({"echo": echo}, methods={"tools/list": tools})
+
+
+async def test_a_new_connection_can_be_asked_for_while_the_server_hesitates(clock: FakeClock) -> None:
+    server = Hesitating()
+    async with running_hub({"demo": server}, clock=clock) as running:
+        client = await running.client()
+        await settle()
+        link = client.session.link("demo")
+        assert link.status == "connecting"
+        server.hesitates = False
+        again = await client.call("reconnect_server", name="demo")
+        assert again.json["server"]["status"] == "connected"
+        assert link.life.last_error is None
+
+
+async def test_whoever_waits_for_a_link_gets_the_new_connection_that_somebody_asked_for(clock: FakeClock) -> None:
+    server = Hesitating()
+    async with running_hub({"demo": server}, clock=clock) as running:
+        client = await running.client()
+        texts = []
+
+        async def call() -> None:
+            texts.append((await client.execute("demo", "echo", {"text": "hi"})).texts[0])
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call)
+            await settle()
+            server.hesitates = False
+            client.session.link("demo").reconnect()
+        assert texts == ["hi"]
+
+
+async def test_a_server_that_does_not_say_which_tools_it_has_is_given_up_after_a_while(clock: FakeClock) -> None:
+    server = Hesitating()
+    async with running_hub({"demo": server}, clock=clock) as running:
+        client = await running.client()
+        await settle()
+        await clock.advance(PREPARATION_SECONDS)
+        link = client.session.link("demo")
+        assert (link.status, link.life.last_error) == ("error", "it did not say within 60 s which tools it has")
+        server.hesitates = False
+        await clock.advance(1.2)
+        assert link.status == "connected"
+
+
+async def test_a_new_connection_that_was_asked_for_is_no_failure_of_the_server(clock: FakeClock) -> None:
+    async with running_hub({"demo": ScriptedServer({"echo": echo})}, clock=clock) as running:
+        client = await running.client()
+        await client.call("list_tools")
+        link = client.session.link("demo")
+        for _ in range(PROGRAM_RESTARTS + 1):
+            await client.call("reconnect_server", name="demo")
+        assert (link.status, link.life._failures) == ("connected", 0)
+
+
+async def test_a_server_that_is_away_is_told_of_a_cancellation_when_it_is_back(clock: FakeClock) -> None:
+    server = TaskServer()
+
+    async def cancel(_params: Mapping[str, Any]) -> dict[str, Any]:
+        return {"taskId": "server-1", "status": "cancelled", "createdAt": "x", "lastUpdatedAt": "x", "ttl": None}
+
+    server.methods = {**server.methods, "tasks/cancel": cancel}
+    server.capabilities = {"tools": {}, "tasks": {"cancel": {}, "requests": {"tools": {"call": {}}}}}
+    async with running_hub({"demo": server}, clock=clock) as running:
+        client = await running.client()
+        await client.call("list_tools")
+        task = (await client.execute("demo", "job", timeout_ms=0)).task
+        await settle()
+        await server.die()
+        await settle()
+        cancelled = (await client.call("cancel_task", task_id=task["task_id"])).json
+        assert cancelled["message"].endswith("and demo will be told to stop when it is back.")
+        assert "tasks/cancel" not in server.received_methods()
+        await clock.advance(1.2)
+        assert server.received_methods().count("tasks/cancel") == 1
+        assert (await client.call("get_task", task_id=task["task_id"])).json["task"]["status"] == "cancelled"

@@ -48,7 +48,7 @@ pytestmark = pytest.mark.anyio
 ORDERS = pytest.mark.parametrize("first", [True, False])
 RETENTION = 300
 """Seconds for which an ended task is kept, and for which it may run."""
-PATIENCE = 10
+PATIENCE = 60
 """Seconds of real time after which something hangs."""
 
 

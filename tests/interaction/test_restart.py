@@ -8,11 +8,12 @@ from pathlib import Path
 
 import anyio
 import pytest
+from structlog.testing import capture_logs
 
 from emceepee.config import HubSettings
 from emceepee.core.state import SessionLimits
 from emceepee.hub import LOCAL, Hub
-from emceepee.store import MemoryStore, SqliteStore, Store
+from emceepee.store import Key, MemoryStore, SqliteStore, Store
 from emceepee.testing import FakeClock, HubClient, RunningHub, ScriptedServer, running_hub, settle
 from tests.interaction.gates import Gate, ask_name, echo
 from tests.interaction.test_links import TaskServer
@@ -129,6 +130,19 @@ async def test_servers_that_clients_added_come_back(clock: FakeClock, store: Sto
         await client.call("remove_server", name="extra")
     async with running_hub({}, servers=extra, clock=clock, store=store) as running:
         assert len(running.hub.registry) == 0
+
+
+async def test_a_stored_server_that_would_be_refused_today_is_left_out_with_a_word(
+    clock: FakeClock, store: Store
+) -> None:
+    async with store.opened():
+        for name in ("good", "bad name/x"):
+            store.put(Key("server", "", name), {"name": name, "url": "http://extra.invalid/mcp"})
+        await store.sync()
+    with capture_logs() as logged:
+        async with running_hub({}, clock=clock, store=store) as running:
+            assert [config.name for config in running.hub.registry.all()] == ["good"]
+    assert [entry["server"] for entry in logged if entry["event"] == "server_not_restored"] == ["bad name/x"]
 
 
 async def test_a_session_that_was_closed_leaves_nothing_behind(clock: FakeClock, store: Store) -> None:

@@ -28,6 +28,18 @@ async def test_an_added_server_is_connected_introduced_and_announced_to_the_othe
         assert (await other.execute("demo", "echo", {"text": "hi"})).texts[0] == "hi"
 
 
+async def test_an_added_server_reads_nothing_from_the_environment_of_the_hub(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HUB_SECRET", "hunter2")
+    async with running_hub({}, servers={"demo": ScriptedServer({"echo": echo})}, clock=clock) as running:
+        client = await running.client()
+        url, headers = "http://demo.invalid/${HUB_SECRET}", {"X": "${env:HUB_SECRET}"}
+        await client.call("add_server", name="demo", url=url, headers=headers)
+        (config,) = running.hub.registry.all()
+        assert (config.url, config.headers) == (url, headers)
+
+
 @requirement("T001-add-server-unreachable", "T001-link-status")
 async def test_a_server_that_cannot_be_reached_stays_registered_and_says_why(clock: FakeClock) -> None:
     async with running_hub({}, servers={}, clock=clock) as running:
@@ -156,6 +168,7 @@ async def test_programs_may_be_started_only_where_that_is_allowed(clock: FakeClo
         {"name": "x", "url": "ftp://host/"},
         {"name": "x", "url": "http://h/", "command": "y"},
         {"name": "", "url": "http://h/"},
+        {"name": "bad name/x", "url": "http://h/"},
         {"name": "x", "url": "http://h/", "transport": "pigeon"},
         {"name": "x", "url": "http://h/", "surprise": 1},
         {"name": 7, "url": "http://h/"},

@@ -56,7 +56,7 @@ async def following(
     write(path, *configured)
     sources = Sources(path, {}, {})
     given = {name: servers[name] for name in configured}
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with (
             running_hub(given, servers=servers, clock=clock) as running,
             watching(running.hub, sources.read, sources.read()),
@@ -319,12 +319,34 @@ async def test_one_failure_does_not_end_the_watch(clock: FakeClock, path: Path) 
 async def test_a_pipe_is_read_once_and_not_followed(clock: FakeClock, tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
+    reads = 0
 
     def read() -> Configuration:
-        raise AssertionError("a second reader of the pipe would wait for ever")
+        nonlocal reads
+        reads += 1
+        return Configuration(Settings(), path=pipe)
 
     async with (
         running_hub({}, clock=clock) as running,
         watching(running.hub, read, Configuration(Settings(), path=pipe)),
     ):
         await two_looks(clock)
+    assert reads == 0, "a second reader of the pipe would wait for ever"
+
+
+async def test_a_name_that_does_not_fit_is_said_with_what_the_server_is_called(
+    clock: FakeClock, tmp_path: Path
+) -> None:
+    path = tmp_path / "mcp.json"
+    servers = {"owner-repo": ScriptedServer()}
+    sources = Sources(path, {}, {})
+    with anyio.fail_after(30):
+        async with running_hub({}, servers=servers, clock=clock) as running:
+            write_text(path, '{"servers": {}}')
+            async with watching(running.hub, sources.read, sources.read()):
+                write_text(path, json.dumps({"servers": {"owner/repo": {"url": url("owner-repo")}}}))
+                with capture_logs() as logs:
+                    await two_looks(clock)
+                assert [config.name for config in running.hub.registry.all()] == ["owner-repo"]
+    (renamed,) = [entry for entry in said(logs) if entry["event"] == "settings_server_renamed"]
+    assert (renamed["server"], renamed["known_as"]) == ("owner/repo", "owner-repo")

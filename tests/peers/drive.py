@@ -17,7 +17,7 @@ from anyio.streams.text import TextReceiveStream
 
 __all__ = ["LineClient", "PeerError", "ProgramEnded"]
 
-CLOSE_LIMIT_S = 5.0
+CLOSE_LIMIT_S = 30.0
 """A program that does not end this long after its input ended is killed."""
 
 Progress = Callable[[dict[str, Any]], None]

@@ -23,7 +23,7 @@ from tests.process.hub_process import (
     serving,
 )
 
-LIMIT_S = 60
+LIMIT_S = 180
 PING = {"jsonrpc": "2.0", "id": 7, "method": "ping"}
 
 pytestmark = pytest.mark.anyio
@@ -172,7 +172,8 @@ async def test_a_response_that_nobody_waits_for_is_accepted_and_dropped(session:
 
 
 async def test_a_session_id_is_needed_and_has_to_be_known(session: HttpClient) -> None:
-    async with httpx2.AsyncClient(headers={"accept": "application/json, text/event-stream"}) as stranger:
+    accept = {"accept": "application/json, text/event-stream"}
+    async with httpx2.AsyncClient(headers=accept, timeout=LIMIT_S) as stranger:
         body = json.dumps(PING).encode()
         kind = {"content-type": "application/json"}
         for method in ("POST", "GET", "DELETE"):
@@ -265,7 +266,7 @@ async def open_call_that_ends(client: HttpClient) -> None:
 
 
 async def test_health_is_told_without_a_session(session: HttpClient) -> None:
-    async with httpx2.AsyncClient() as stranger:
+    async with httpx2.AsyncClient(timeout=LIMIT_S) as stranger:
         response = await stranger.get(session.url.removesuffix("/mcp") + "/healthz")
     assert (response.status_code, response.json()["status"]) == (200, "ok")
 

@@ -1,6 +1,8 @@
 """The demo server as a real process, driven by the SDK's own client: both transports, both eras, every tool."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -31,7 +33,7 @@ Demo = StdioServerParameters | str
 Mode = Literal["legacy", "auto"]
 
 DEMO = [sys.executable, "-m", "emceepee.demo"]
-LIMIT_S = 30
+LIMIT_S = 180
 """Far above what any of these calls takes, so that only a hang meets it."""
 
 pytestmark = pytest.mark.anyio
@@ -45,6 +47,7 @@ class Person:
     forms: list[ElicitRequestFormParams] = field(default_factory=list)
     prompts: list[CreateMessageRequestParams] = field(default_factory=list)
     logs: list[LoggingMessageNotificationParams] = field(default_factory=list)
+    _log_news: anyio.Event = field(default_factory=anyio.Event)
 
     async def fill_in(self, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
         assert isinstance(params, ElicitRequestFormParams)
@@ -57,6 +60,13 @@ class Person:
 
     async def read_log(self, params: LoggingMessageNotificationParams) -> None:
         self.logs.append(params)
+        self._log_news.set()
+
+    async def has_read(self, count: int) -> None:
+        """Wait for so many log messages: the client reads them beside the call, so the last may come after its end."""
+        while len(self.logs) < count:
+            self._log_news = anyio.Event()
+            await self._log_news.wait()
 
 
 WHEN = ElicitResult(action="accept", content={"date": "2030-05-17", "time": "19:30"})
@@ -142,14 +152,19 @@ async def test_echo_says_back_what_was_said(demo: Demo, mode: Mode) -> None:
 @modes
 async def test_even_a_short_slow_call_reports_five_steps_of_progress(demo: Demo, mode: Mode) -> None:
     seen: list[tuple[float, float | None]] = []
+    all_seen = anyio.Event()
 
     async def on_progress(progress: float, total: float | None, message: str | None) -> None:
         seen.append((progress, total))
 
+        if len(seen) == 5:
+            all_seen.set()
+
     async with connected(demo, mode, Person()) as client:
         result = await client.call_tool("slow", {"seconds": 0.05}, progress_callback=on_progress)
+        # The client runs progress callbacks beside the call, so the last of them may lose the race with the result.
+        await all_seen.wait()
     assert text_of(result) == "slept 0.05 s"
-    # The client runs progress callbacks beside the call, so the last of them may lose the race with the result.
     assert seen[:5] == [(step, 5) for step in range(5)]
 
 
@@ -208,6 +223,7 @@ async def test_chatter_logs_at_several_levels(demo: Demo, mode: Mode) -> None:
     person = Person()
     async with connected(demo, mode, person) as client:
         assert text_of(await client.call_tool("chatter", {"lines": 6})) == "sent 6 log messages"
+        await person.has_read(6)
     assert [log.level for log in person.logs] == ["debug", "info", "notice", "warning", "error", "debug"]
 
 
@@ -253,6 +269,40 @@ async def test_crash_over_http_ends_the_process_with_status_3() -> None:
         assert await anyio.to_thread.run_sync(process.wait) == 3
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+def test_a_signal_ends_the_server_over_http_in_order(number: signal.Signals) -> None:
+    with served_over_http() as (_, process):
+        process.send_signal(number)
+        assert process.wait(LIMIT_S) == 0
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+
+
+def test_an_interrupt_ends_the_server_on_stdio_though_its_input_is_open() -> None:
+    with subprocess.Popen(DEMO, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdin.write(b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n')
+        process.stdin.flush()
+        assert process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(LIMIT_S) == 0
+        assert process.stderr.read() == b""
+
+
+def test_a_person_at_a_terminal_is_told_what_it_waits_for() -> None:
+    ours, its = os.openpty()
+    with subprocess.Popen(DEMO, stdin=its, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        os.close(its)
+        assert process.stderr is not None
+        told = process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+    os.close(ours)
+    assert told == "demo server on stdin/stdout: waits for an MCP client; use --port N for HTTP\n"
+    assert process.returncode == 0
+
+
 async def test_a_handshake_clients_question_comes_on_the_calls_own_response_stream(demo_url: str) -> None:
     """The stream of a POST answers one request, so what arrives on it belongs to that request."""
     with anyio.fail_after(LIMIT_S):
@@ -265,7 +315,7 @@ class RawClient:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._http = httpx2.AsyncClient(headers={"accept": "application/json, text/event-stream"})
+        self._http = httpx2.AsyncClient(headers={"accept": "application/json, text/event-stream"}, timeout=LIMIT_S)
 
     async def __aenter__(self) -> Self:
         info = {"name": "raw", "version": "1"}

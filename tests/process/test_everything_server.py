@@ -19,7 +19,7 @@ from tests.process.hub_process import (
     serving,
 )
 
-LIMIT_S = 60
+LIMIT_S = 180
 
 pytestmark = pytest.mark.anyio
 

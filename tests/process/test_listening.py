@@ -15,7 +15,7 @@ from emceepee.front.serving import bind
 
 pytestmark = pytest.mark.anyio
 
-LIMIT_S = 10
+LIMIT_S = 60
 
 
 @pytest.mark.parametrize(

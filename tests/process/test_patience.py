@@ -21,8 +21,8 @@ from tests.process.hub_process import (
     serving,
 )
 
-LIMIT_S = 60
-LONG_LIMIT_S = 200
+LIMIT_S = 180
+LONG_LIMIT_S = 300
 
 pytestmark = pytest.mark.anyio
 
@@ -56,20 +56,22 @@ async def finished_task(client: LineClient | HttpClient) -> dict[str, Any]:
         await client.call("await_activity")
 
 
-async def test_a_client_that_gives_up_finds_its_call_as_a_task(target: list[str]) -> None:
+async def test_a_client_that_gives_up_finds_its_call_as_a_task(target: list[str], tmp_path: Path) -> None:
+    released = tmp_path / "released"
     with anyio.fail_after(LIMIT_S):
         async with LineClient(program("sdk_client.mjs"), *target) as client:
-            await client.call("execute_tool", executing("demo", "echo", {"text": "connected"}))
+            await client.call("execute_tool", executing("odd", "hello", {}))
             with pytest.raises(PeerError) as raised:
-                await client.call("execute_tool", executing("demo", "slow", {"seconds": 2}), timeout_ms=500)
+                await client.call("execute_tool", executing("odd", "wait", {"until": str(released)}), timeout_ms=500)
             assert raised.value.code == -32001
 
             created = await next_event(client, "task_created")
-            assert created["data"]["tool"] == "slow"
+            assert created["data"]["tool"] == "wait"
+            released.touch()
             task = await finished_task(client)
             assert (task["task_id"], task["status"]) == (created["data"]["task_id"], "completed")
             result = await client.call("get_task_result", {"task_id": task["task_id"]})
-            assert result["content"][0] == {"type": "text", "text": "slept 2 s"}
+            assert result["content"][0] == {"type": "text", "text": "it is there"}
 
 
 async def test_a_client_that_cancels_on_purpose_cancels_the_call_at_the_server(target: list[str]) -> None:
@@ -98,22 +100,25 @@ async def next_event(client: LineClient | HttpClient, kind: str) -> dict[str, An
                     return dict(event)
 
 
-async def test_a_client_whose_connection_drops_finds_its_call_as_a_task(hub: str) -> None:
+async def test_a_client_whose_connection_drops_finds_its_call_as_a_task(hub: str, tmp_path: Path) -> None:
+    released = tmp_path / "released"
     with anyio.fail_after(LIMIT_S):
         async with HttpClient(hub) as client:
-            arguments = executing("demo", "slow", {"seconds": 1}, timeout_ms=600_000)
-            params = {"name": "execute_tool", "arguments": arguments, "_meta": {"progressToken": "p"}}
+            arguments = executing("odd", "wait", {"until": str(released)}, timeout_ms=600_000)
+            params = {"name": "execute_tool", "arguments": arguments}
             message = {"jsonrpc": "2.0", "id": "dropped", "method": "tools/call", "params": params}
             async with client.http.stream("POST", client.url, json=message) as response:
+                # After some silence the response becomes a stream.
                 async for line in response.aiter_lines():
-                    if "notifications/progress" in line:
+                    if line.startswith("id:"):
                         break
                 # Left here, the response is not read to its end: the connection is closed under it.
-            assert (await next_event(client, "task_created"))["data"]["tool"] == "slow"
+            assert (await next_event(client, "task_created"))["data"]["tool"] == "wait"
+            released.touch()
             task = await finished_task(client)
-            assert (task["tool"], task["status"]) == ("slow", "completed")
+            assert (task["tool"], task["status"]) == ("wait", "completed")
             result = await client.call("get_task_result", {"task_id": task["task_id"]})
-            assert result["content"][0] == {"type": "text", "text": "slept 1 s"}
+            assert result["content"][0] == {"type": "text", "text": "it is there"}
 
 
 async def test_a_late_cancellation_changes_nothing(hub: str) -> None:
@@ -135,19 +140,22 @@ async def test_progress_reaches_a_client_that_waits(hub: str) -> None:
                 "execute_tool", arguments, on_progress=lambda news: seen.append(news["progress"])
             )
     assert result["content"][0] == {"type": "text", "text": "slept 0.2 s"}
-    assert seen == [0, 1, 2, 3, 4, 5]
+    # The client runs progress callbacks beside the call, so the last of them may lose the race with the result.
+    assert seen[:5] == [0, 1, 2, 3, 4]
 
 
 async def test_a_call_that_outlives_its_timeout_becomes_a_task_that_can_be_cancelled(hub: str) -> None:
     with anyio.fail_after(LIMIT_S):
         async with LineClient(program("story_client.py"), hub) as client:
+            await client.call("execute_tool", executing("odd", "hello", {}))  # its program has started
             promoted = await client.call("execute_tool", executing("odd", "wait", {}, timeout_ms=200))
             task = proxy_task(promoted)
             assert "is not done after 200 ms" in promoted["content"][0]["text"]
+            if "notifications/odd/waiting" not in json.dumps(promoted):
+                assert (await next_event(client, "notification"))["data"]["method"] == "notifications/odd/waiting"
             cancelled = await client.call("cancel_task", {"task_id": task["task_id"]})
             assert own_json(cancelled)["success"] is True
-            while (await next_event(client, "notification"))["data"]["method"] != "notifications/odd/cancelled":
-                pass
+            assert (await next_event(client, "notification"))["data"]["method"] == "notifications/odd/cancelled"
             result = await client.call("get_task_result", {"task_id": task["task_id"]})
             assert json.loads(result["content"][0]["text"])["error"]["code"] == "TASK_CANCELLED"
 

@@ -15,7 +15,7 @@ from tests.peers.drive import LineClient, PeerError, ProgramEnded
 from tests.peers.locate import node_script, program
 
 DEMO = [sys.executable, "-m", "emceepee.demo"]
-LIMIT_S = 60
+LIMIT_S = 180
 """Node and a second Python have to start; only a hang meets this."""
 
 pytestmark = pytest.mark.anyio

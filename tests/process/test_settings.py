@@ -13,7 +13,7 @@ import pytest
 
 from tests.process.hub_process import EMCEEPEE, HttpClient, StdioClient, own_json, proxy_task, serving, started
 
-LIMIT_S = 60
+LIMIT_S = 180
 SECRET = "hunter2"
 DEMO_ENTRY = f'[servers.demo]\ncommand = {json.dumps(sys.executable)}\nargs = ["-m", "emceepee.demo"]\n'
 
@@ -56,8 +56,8 @@ def test_wrong_settings_are_refused_with_a_line_for_each(tmp_path: Path, command
     ]
 
 
-def test_a_file_that_is_not_there_is_refused_with_its_name(tmp_path: Path) -> None:
-    missing = "emceepee: no.toml: cannot be read: No such file or directory"
+def test_a_file_that_is_not_there_is_refused_with_its_whole_path(tmp_path: Path) -> None:
+    missing = f"emceepee: {tmp_path / 'no.toml'}: cannot be read: No such file or directory"
     assert run(tmp_path, "stdio", "--config", "no.toml") == (2, [missing])
     assert run(tmp_path, "stdio", environment={"EMCEEPEE_CONFIG": "no.toml"}) == (2, [missing])
 
@@ -101,6 +101,14 @@ def test_a_variable_that_was_probably_meant_otherwise_is_logged(tmp_path: Path) 
     (said,) = [entry for line in lines if (entry := json.loads(line))["event"] == "variable_ignored"]
     assert (said["variable"], said["did_you_mean"]) == ("EMCEEPEE_CALL_TIMEOUT", "EMCEEPEE_CALL_TIMEOUT_MS")
     assert SECRET not in "".join(lines)
+
+
+def test_roots_that_are_not_there_are_logged_and_a_token_file_is_refused_by_its_flag(tmp_path: Path) -> None:
+    status, lines = run(tmp_path, "serve", "--port", "0", "--roots", "gone,.", "--token-file", "no.tok")
+    said = json.loads(lines[0])
+    assert (said["event"], said["key"], said["roots"]) == ("roots_missing", "--roots", ["gone"])
+    missing = f"emceepee: --token-file: {tmp_path / 'no.tok'} cannot be read: No such file or directory"
+    assert (status, lines[1:]) == (2, [missing])
 
 
 async def test_a_setting_of_the_file_reaches_the_hub_and_a_flag_wins_over_it(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def test_a_server_that_is_not_there_is_refused_at_the_start(tmp_path: Path) -> N
         [sys.executable, *HUB, "--server", "nope"],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=180,
         check=False,
         cwd=tmp_path,
     )
@@ -78,7 +78,7 @@ def test_one_server_and_all_of_them_exclude_each_other(tmp_path: Path) -> None:
         [sys.executable, *HUB, "--server", "demo", "--all"],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=180,
         check=False,
         cwd=tmp_path,
     )

@@ -193,7 +193,7 @@ async def test_changes_that_belong_together_are_written_together(tmp_path: Path)
         beside.execute("CREATE TRIGGER full BEFORE INSERT ON records BEGIN SELECT RAISE(ABORT, 'no room'); END")
         store.delete(KEY)
         store.put(Key("waiting_call", "s", "a"), {})
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             await store.sync()
         assert beside.execute("SELECT kind FROM records").fetchall() == [("task",)]
         beside.execute("DROP TRIGGER full")
@@ -236,7 +236,7 @@ async def test_a_write_that_fails_stops_nobody_and_is_made_up_for(tmp_path: Path
         connection = store._open()
         connection.execute("PRAGMA busy_timeout = 0")
         store.put(KEY, {"n": 1})
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             await store.sync()
         assert not store.is_settled
         blocker.execute("ROLLBACK")

@@ -7,7 +7,6 @@ somebody else's altogether.
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Literal, TypeAlias
 from emceepee.client import Http, Stdio
 from emceepee.config import ServerConfig
 from tests.peers.locate import node_script, program
+from tests.process.everything import everything_over_http
 from tests.process.hub_process import started
 
 __all__ = ["PEERS", "TRANSPORTS", "Era", "Peer", "PeerName", "Servers", "Transport"]
@@ -95,7 +95,7 @@ class Servers:
 
     def _url(self, peer: PeerName) -> str:
         if peer not in self._urls:
-            serve = _everything_over_http() if peer == "everything" else _serving(PEERS[peer].command())
+            serve = everything_over_http() if peer == "everything" else _serving(PEERS[peer].command())
             self._urls[peer] = self._stack.enter_context(serve)
         return self._urls[peer]
 
@@ -104,16 +104,6 @@ class Servers:
 def _serving(command: list[str]) -> Iterator[str]:
     with started([*command, "http"], _environment()) as server:
         yield server.wait_for_line("listening at").split()[-1]
-
-
-@contextmanager
-def _everything_over_http() -> Iterator[str]:
-    """It takes no port 0, so a free one is looked for; it says on stderr when it listens."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    with started([*PEERS["everything"].command(), "streamableHttp"], {"PORT": str(port)}) as server:
-        server.wait_for_line("listening on port")
-        yield f"http://127.0.0.1:{port}/mcp"
 
 
 def _environment() -> dict[str, str]:

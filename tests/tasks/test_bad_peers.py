@@ -18,7 +18,7 @@ from tests.tasks.scripted import TaskServer, eras, settle
 
 pytestmark = pytest.mark.anyio
 
-LIMIT_S = 20
+LIMIT_S = 60
 JsonObject = dict[str, Any]
 
 
@@ -59,9 +59,9 @@ async def calling(server: TaskServer, clock: FakeClock) -> AsyncIterator[Calling
 
 def assert_nothing_left(connection: ServerConnection) -> None:
     inbound = connection._inbound
-    assert inbound._in_flight == {}
-    assert inbound._task_origins == {}
-    assert inbound._late_progress == {}
+    assert inbound.origins._in_flight == {}
+    assert inbound.origins._tasks == {}
+    assert inbound.origins._late_progress == {}
     assert inbound._open == set()
     assert inbound.watch._followed == {}
 

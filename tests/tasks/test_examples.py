@@ -11,6 +11,7 @@ import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from emceepee.client import Http, Stdio, connect
+from tests.process.hub_process import demo_serving
 from tests.tasks.asking import LIMIT_S
 from tests.tasks.peers import PeerName, Servers
 
@@ -84,5 +85,24 @@ async def test_an_example_answers_for_a_model(servers: Servers) -> None:
 async def test_an_example_watches_a_task_from_its_beginning_to_its_end(servers: Servers) -> None:
     lines = await run("watch_events.py", url(servers, "npm"), "work")
     assert lines[0].startswith("+ task ")
-    assert lines[-2].endswith(": TaskCompleted")
+    assert lines[-2].endswith(": TaskCompletedEvent")
     assert lines[-1] == "  the server has 1 tasks"
+
+
+async def test_an_example_watches_a_server_that_keeps_no_list_of_tasks() -> None:
+    with demo_serving() as at:
+        lines = await run("watch_events.py", at, "book_table")
+    assert lines == [
+        "? When would you like a table for 2?",
+        "  elicitation: rejected",
+        "It failed: This program only watches",
+        "  the server keeps no list of tasks",
+    ]
+
+
+@pytest.mark.parametrize("example", sorted(path.name for path in EXAMPLES.glob("*.py")))
+async def test_an_example_without_arguments_says_how_it_is_used(example: str) -> None:
+    with anyio.fail_after(LIMIT_S):
+        done = await anyio.run_process(command_of(example), check=False)
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert f".venv/bin/python examples/{example} " in done.stderr.decode()

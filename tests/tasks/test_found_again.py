@@ -22,7 +22,7 @@ async def test_a_task_is_found_again_with_tasks_list_on_the_next_connection(cloc
         return {"tasks": [await server.methods["tasks/get"]({"taskId": "server-1"})]}
 
     server.methods = {**server.methods, "tasks/list": listed}
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         async with connect(server.transport(), clock=clock) as first:
             await first.list_tools()
             async for update in first.call_tool_stream("job"):

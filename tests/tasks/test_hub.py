@@ -181,9 +181,12 @@ async def test_what_a_server_wants_its_caller_to_be_told_meanwhile_is_told(
     client = hub.client
     with anyio.fail_after(LIMIT_S):
         server = await hub.server(peer, transport)
-        promoted = await client.execute(server, "hold", timeout_ms=1000)
-        await client.call("cancel_task", task_id=promoted.task["task_id"])
-    assert promoted.texts[0].startswith("hold has begun")
+        for timeout_ms in (1_000, 10_000, 60_000):
+            promoted = await client.execute(server, "hold", timeout_ms=timeout_ms)
+            await client.call("cancel_task", task_id=promoted.task["task_id"])
+            if promoted.texts[0].startswith("hold has begun"):
+                return
+    pytest.fail("a server may take its time on a busy machine, but not so much")
 
 
 @pytest.mark.requirement("T000-related-task")

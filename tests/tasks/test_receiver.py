@@ -27,7 +27,7 @@ from tests.tasks.scripted import RELATED_TASK, settle
 pytestmark = pytest.mark.anyio
 requirement = pytest.mark.requirement
 
-LIMIT_S = 10
+LIMIT_S = 60
 SAMPLING = {"messages": [{"role": "user", "content": {"type": "text", "text": "hi"}}], "maxTokens": 5}
 ANSWER = {"role": "assistant", "content": {"type": "text", "text": "word"}, "model": "m"}
 QUESTIONS: dict[str, dict[str, Any]] = {

@@ -11,8 +11,8 @@ from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPC
 
 from emceepee.wire.transport import Channel
 
-PATIENCE = 5.0
-"""Far above what anything here takes."""
+PATIENCE = 30.0
+"""Far above what anything here takes on a busy machine: only a hang meets this."""
 
 
 def request(

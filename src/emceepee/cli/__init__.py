@@ -1,4 +1,4 @@
-"""The command line: `emceepee serve`, `emceepee stdio`, `emceepee demo-server`."""
+"""The command line: `emceepee serve`, `stdio`, `login`, `logout` and `demo-server`."""
 
 from emceepee.cli.main import main
 

@@ -93,7 +93,6 @@ async def browser_consent(name: str, port: int, *, opens_browser: bool) -> Async
         consent = BrowserConsent(name, listener.extra(SocketAttribute.local_port), opens_browser=opens_browser)  # noqa: S610
         tasks.start_soon(listener.serve, consent.serve)
         yield consent
-        tasks.cancel_scope.cancel()
 
 
 async def _head(connection: SocketStream) -> str:

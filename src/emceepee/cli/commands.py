@@ -73,6 +73,8 @@ def _configured(sources: Sources) -> Configuration:
     for variable, meant in misspelt(sources.environment).items():
         log.warning("variable_ignored", variable=variable, did_you_mean=meant)
     warn_of_ignored(configuration)
+    if missing := configuration.settings.missing_roots:
+        log.warning("roots_missing", key=configuration.keys.get("roots"), roots=missing)
     if configuration.path is not None:
         log.info("settings_loaded", file=str(configuration.path), server_count=len(configuration.servers))
     return configuration

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from emceepee.cli.callback import BrowserConsent, browser_consent
 from emceepee.client import ClientOptions, Http, NotAuthorized, TokenFile, connect
-from emceepee.config import Configuration, ServerConfig
+from emceepee.config import Configuration, ServerConfig, fitting_name
 from emceepee.errors import ConnectFailed, EmceepeeError, SettingsError
 from emceepee.hub import Authorizations
 
@@ -54,7 +54,7 @@ def _server(configuration: Configuration, server: str) -> ServerConfig:
     found = next((config for config in configuration.servers if config.name == server), None)
     if found is None and "://" in server:
         try:
-            found = ServerConfig(name=urlsplit(server).netloc.rpartition("@")[2] or "server", url=server)
+            found = ServerConfig(name=fitting_name(urlsplit(server).netloc.rpartition("@")[2]) or "server", url=server)
         except ValidationError:
             found = None
     if found is None:

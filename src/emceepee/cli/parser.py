@@ -74,16 +74,16 @@ def _add_hub_command(
         name,
         help=text,
         description=f"{text[0].upper()}{text[1:]}.",
-        epilog="Every flag can also be set as EMCEEPEE_<FLAG>, for example EMCEEPEE_CALL_TIMEOUT_MS=5000, and all but "
-        "--config as a key of the file, for example call_timeout_ms = 5000. A flag counts more than the environment, "
-        "and the environment more than the file.",
+        epilog="Every setting has a flag, a variable and a key of the file: --task-ttl-ms 5000, "
+        "EMCEEPEE_TASK_TTL_MS=5000, task_ttl_ms = 5000. A flag counts more than the environment, and the environment "
+        "more than the file, which EMCEEPEE_CONFIG may name as well.",
         allow_abbrev=False,
     )
+    where = "default: none" if name == "stdio" else f"default: {DEFAULT_FILE}, if it is there"
     command.add_argument(
         "--config",
         metavar="FILE",
-        help="settings and servers, as TOML or as the mcpServers JSON of any client; its servers are followed while "
-        f"running; default for serve: {DEFAULT_FILE}, if it is there",
+        help=f"settings and servers, as TOML or as the mcpServers JSON of any client; {where}",
     )
     return command
 

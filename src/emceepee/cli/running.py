@@ -58,7 +58,7 @@ DEMO = ServerConfig(name="demo", command=sys.executable, args=("-m", "emceepee.d
 
 
 def serve(sources: Sources, configuration: Configuration) -> int:
-    settings = configuration.settings.http
+    settings = configuration.http
     listener = bind(settings)
     gate = gate_for(settings, listener.getsockname()[1])
     # From here on clients wait in the queue instead of being refused, so that we may say where we are.

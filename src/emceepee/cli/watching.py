@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 import anyio
 from structlog import get_logger
 
-from emceepee.concurrency import task_group
+from emceepee.concurrency import companions
 from emceepee.config import (
     Changes,
     Configuration,
@@ -26,7 +26,7 @@ from emceepee.config import (
 from emceepee.config.settings import SETTING_NAMES
 from emceepee.hub import LOCAL, Hub
 
-__all__ = ["SettingsWatcher", "warn_of_ignored", "watching"]
+__all__ = ["LOOK_SECONDS", "warn_of_ignored", "watching"]
 
 log = get_logger(__name__)
 
@@ -37,14 +37,13 @@ LOOK_SECONDS = 0.5
 @asynccontextmanager
 async def watching(hub: Hub, read: Callable[[], Configuration], current: Configuration) -> AsyncIterator[None]:
     """Follow the file that `current` came from while the body runs; a pipe, which can be read once, is not followed."""
-    async with task_group() as tasks:
+    async with companions() as tasks:
         if current.path is not None and current.path.is_file():
-            tasks.start_soon(SettingsWatcher(hub, read, current).run)
+            tasks.start_soon(_SettingsWatcher(hub, read, current).run)
         yield
-        tasks.cancel_scope.cancel()
 
 
-class SettingsWatcher:
+class _SettingsWatcher:
     """Applies to `hub` what changes between `current` and each later `read`."""
 
     def __init__(self, hub: Hub, read: Callable[[], Configuration], current: Configuration) -> None:
@@ -104,9 +103,14 @@ class SettingsWatcher:
 
 
 def warn_of_ignored(configuration: Configuration) -> None:
-    """Say which keys of the file look like a slip; they are not refused, for the file may be another client's."""
+    """Say which keys of the file look like a slip, and which names do not fit.
+
+    They are not refused, for the file may be another client's.
+    """
     for key, meant in configuration.ignored.items():
         log.warning("settings_key_ignored", file=str(configuration.path), key=key, did_you_mean=meant)
+    for name, known_as in configuration.renamed.items():
+        log.warning("settings_server_renamed", file=str(configuration.path), server=name, known_as=known_as)
 
 
 def _differing(before: Settings, after: Settings) -> list[str]:

@@ -3,7 +3,8 @@
     async with connect("http://127.0.0.1:3001/mcp") as server:
         result = await server.call_tool("add", {"a": 1, "b": 2})
 
-Results are the server's own JSON, untouched. The hub's links stand on this, and so can you.
+Results are the server's own JSON, untouched; what can go wrong with a request is a `WireError`. The hub's links stand
+on this, and so can you.
 """
 
 from emceepee.client.connect import connect
@@ -13,14 +14,14 @@ from emceepee.client.events import (
     Error,
     EventFeed,
     Progress,
-    QuestionArrived,
-    QuestionSettled,
+    QuestionArrivedEvent,
+    QuestionSettledEvent,
     Result,
-    TaskCancelled,
-    TaskCompleted,
+    TaskCancelledEvent,
+    TaskCompletedEvent,
     TaskCreated,
-    TaskFailed,
-    TasksListed,
+    TaskFailedEvent,
+    TasksListedEvent,
     TaskStatus,
     Update,
 )
@@ -31,6 +32,16 @@ from emceepee.client.receiver import RELATED_TASK_META_KEY
 from emceepee.client.resumption import Resumption
 from emceepee.client.targets import Http, Sse, Stdio, Target
 from emceepee.client.tasks import RemoteTask
+from emceepee.errors import (
+    ConnectFailed,
+    ConnectionLost,
+    EmceepeeError,
+    PeerError,
+    QuestionSettled,
+    RequestTimedOut,
+    TaskRequired,
+    WireError,
+)
 from emceepee.wire.http_client import NotAuthorized
 from emceepee.wire.negotiation import EraChoice, ServerSession
 from emceepee.wire.oauth import Consent, OAuthOptions, Redirect, ServerAuth
@@ -42,8 +53,11 @@ __all__ = [
     "CallRef",
     "ClientOptions",
     "ClientSink",
+    "ConnectFailed",
     "ConnectionEvent",
+    "ConnectionLost",
     "Consent",
+    "EmceepeeError",
     "EraChoice",
     "Error",
     "EventFeed",
@@ -52,12 +66,15 @@ __all__ = [
     "OAuthOptions",
     "OnBehalfOf",
     "OnProgress",
+    "PeerError",
     "Progress",
     "Question",
-    "QuestionArrived",
+    "QuestionArrivedEvent",
     "QuestionSettled",
+    "QuestionSettledEvent",
     "Redirect",
     "RemoteTask",
+    "RequestTimedOut",
     "Result",
     "Resumption",
     "ServerAuth",
@@ -66,13 +83,15 @@ __all__ = [
     "Sse",
     "Stdio",
     "Target",
-    "TaskCancelled",
-    "TaskCompleted",
+    "TaskCancelledEvent",
+    "TaskCompletedEvent",
     "TaskCreated",
-    "TaskFailed",
+    "TaskFailedEvent",
+    "TaskRequired",
     "TaskStatus",
-    "TasksListed",
+    "TasksListedEvent",
     "TokenFile",
     "Update",
+    "WireError",
     "connect",
 ]

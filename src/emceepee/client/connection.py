@@ -6,14 +6,14 @@ Results are the server's own JSON, untouched: what we do not know survives. Who 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import anyio
 
-from emceepee.client.events import EventFeed, TaskCancelled, TaskCreated, TasksListed, TaskStatus, Update
-from emceepee.client.forwarding import Forwarder, OnBehalfOf
+from emceepee.client.events import EventFeed, TaskCancelledEvent, TaskCreated, TasksListedEvent, TaskStatus, Update
+from emceepee.client.forwarding import Forwarder
 from emceepee.client.inbound import Inbound
 from emceepee.client.interactive import InteractiveRequest
 from emceepee.client.listening import Listener
@@ -23,8 +23,9 @@ from emceepee.client.resumption import Resumption
 from emceepee.client.streaming import updates_of
 from emceepee.client.tasked import TaskRunner
 from emceepee.client.tasks import RemoteTask, parse_task
+from emceepee.client.terms import TaskSupport, Terms
 from emceepee.errors import PeerError, TaskRequired
-from emceepee.wire.era import LOG_LEVEL_META_KEY, EraName, header_parameters, with_tasks
+from emceepee.wire.era import EraName, with_tasks
 from emceepee.wire.negotiation import Negotiated, ServerSession
 from emceepee.wire.peer import OnProgress, Peer
 from emceepee.wire.transport import TransportKind
@@ -35,8 +36,6 @@ JsonObject: TypeAlias = dict[str, Any]
 
 CANCEL_TIMEOUT = 10.0
 """Seconds for a server to acknowledge that a task is cancelled."""
-
-TaskSupport: TypeAlias = Literal["forbidden", "optional", "required"]
 
 
 class ServerConnection:
@@ -53,12 +52,12 @@ class ServerConnection:
         self._peer = peer
         self._spawn = spawn
         self._runner = TaskRunner(peer, inbound, with_tasks(negotiated.era), listener, inbound.events)
-        self._forwarder = Forwarder(peer, inbound, self._runner)
+        self._terms = Terms(negotiated)
+        self.forward = Forwarder(peer, inbound, self._runner, self._terms).forward
+        """Send a request of somebody else's, as it came."""
         self._negotiated = negotiated
         self._inbound = inbound
         self._listener = listener
-        self._log_level: str | None = None
-        self._tools: dict[str, JsonObject] = {}
 
     # What was agreed on
 
@@ -125,7 +124,7 @@ class ServerConnection:
     async def list_tools(self) -> list[JsonObject]:
         """Every tool, over all pages."""
         tools = await all_pages(self.request, "tools/list", "tools")
-        self._tools = {tool["name"]: tool for tool in tools if isinstance(tool.get("name"), str)}
+        self._terms.learn(tools)
         return tools
 
     async def call_tool(
@@ -150,16 +149,12 @@ class ServerConnection:
         params = _call_params(name, arguments, meta)
         request = self._interactive("tools/call", params, origin or CallRef("tools/call", name))
         return await request.run(
-            timeout=timeout, on_progress=on_progress, headers=self._parameter_headers(name, params["arguments"])
+            timeout=timeout, on_progress=on_progress, headers=self._terms.headers(name, params["arguments"])
         )
 
     def task_support(self, name: str) -> TaskSupport:
         """Whether a tool of `list_tools` may or must be called as a task; no server that does not declare it may."""
-        requests = _at(self.capabilities, "tasks", "requests", "tools", "call")
-        support = _at(self._tools.get(name), "execution", "taskSupport")
-        if self.era != "handshake" or requests is None:
-            return "forbidden"
-        return support if support in ("optional", "required") else "forbidden"
+        return self._terms.task_support(name)
 
     # Tools that may become tasks
 
@@ -184,11 +179,11 @@ class ServerConnection:
         if self.task_support(name) != "forbidden":
             params["task"] = {} if ttl_ms is None else {"ttl": ttl_ms}
         return await self._runner.call(
-            self._with_log_level(params) or {},
+            self._terms.with_log_level(params),
             origin or CallRef("tools/call", name),
             on_progress=on_progress,
             on_task=on_task,
-            headers=self._parameter_headers(name, params["arguments"]),
+            headers=self._terms.headers(name, params["arguments"]),
             resumption=resumption,
         )
 
@@ -215,7 +210,7 @@ class ServerConnection:
         tasks = [parse_task(raw) for raw in page.get("tasks", [])]
         for task in tasks:
             self._runner.note(task)
-        self.events.emit(TasksListed(tuple(tasks)))
+        self.events.emit(TasksListedEvent(tuple(tasks)))
         following = page.get("nextCursor")
         return tasks, following if isinstance(following, str) else None
 
@@ -232,11 +227,11 @@ class ServerConnection:
         """
         await self._peer.request("tasks/cancel", {"taskId": task_id}, era=self._runner.era, timeout=CANCEL_TIMEOUT)
         if not self._inbound.watch.is_followed(task_id):
-            self.events.emit(TaskCancelled(task_id))
+            self.events.emit(TaskCancelledEvent(task_id))
 
     @property
     def can_cancel_tasks(self) -> bool:
-        return self.era == "modern" or _at(self.capabilities, "tasks", "cancel") is not None
+        return self._terms.can_cancel_tasks
 
     @property
     def tasks(self) -> Mapping[str, RemoteTask]:
@@ -316,7 +311,7 @@ class ServerConnection:
         if self.era == "handshake":
             await self.request("logging/setLevel", {"level": level})
         else:
-            self._log_level = level
+            self._terms.log_level = level
 
     async def ping(self, *, timeout: float | None = 10.0) -> None:
         """Make sure that the server answers; any answer will do."""
@@ -326,7 +321,7 @@ class ServerConnection:
         except PeerError:
             return
 
-    async def roots_changed(self, roots: list[str]) -> None:
+    async def set_roots(self, roots: Sequence[str]) -> None:
         """Answer `roots/list` with `roots` from now on, and tell the server."""
         self._inbound.roots = tuple(roots)
         if self.era == "handshake":
@@ -345,49 +340,11 @@ class ServerConnection:
         on_progress: OnProgress | None = None,
     ) -> JsonObject:
         """Any request at all, for what has no method of its own here."""
-        return await self._peer.request(method, self._with_log_level(params), timeout=timeout, on_progress=on_progress)
+        if self._terms.log_level is not None:
+            params = self._terms.with_log_level(params or {})
+        return await self._peer.request(method, params, timeout=timeout, on_progress=on_progress)
 
-    async def forward(
-        self,
-        method: str,
-        params: Mapping[str, Any],
-        *,
-        client: OnBehalfOf | None = None,
-        passes_urls: bool = False,
-        is_waited_for: Callable[[], bool] = lambda: True,
-        task_ttl_ms: int | None = None,
-        on_progress: OnProgress | None = None,
-        on_task: Callable[[TaskCreated | TaskStatus], None] = lambda _update: None,
-        origin: object | None = None,
-        resumption: Resumption | None = None,
-    ) -> JsonObject:
-        """Send a request of somebody else's, as it came; `task_ttl_ms` says that a task is welcome.
-
-        `passes_urls` says that whoever sent it sees to the URLs that have to be opened first, and `is_waited_for`
-        whether somebody still waits who can be asked in the answer.
-        """
-        headers: dict[str, str] = {}
-        if method == "tools/call":
-            name = str(params.get("name"))
-            params = {key: value for key, value in params.items() if key != "task"}
-            support = self.task_support(name)
-            if support == "required" or (support == "optional" and task_ttl_ms is not None):
-                params["task"] = {} if task_ttl_ms is None else {"ttl": task_ttl_ms}
-            headers = self._parameter_headers(name, params.get("arguments") or {})
-        return await self._forwarder.forward(
-            method,
-            self._with_log_level(params) or {},
-            client=client,
-            passes_urls=passes_urls,
-            is_waited_for=is_waited_for,
-            origin=origin or CallRef(method, ""),
-            headers=headers,
-            on_progress=on_progress,
-            on_task=on_task,
-            resumption=resumption,
-        )
-
-    async def listening(self) -> None:
+    async def wait_until_listening(self) -> None:
         """Wait until the server has said that it tells of changes (modern; the handshake era just does)."""
         if self.era == "modern":
             await self._listener.acknowledged()
@@ -402,28 +359,10 @@ class ServerConnection:
     def _interactive(
         self, method: str, params: Mapping[str, Any], origin: object, resumption: Resumption | None = None
     ) -> InteractiveRequest:
-        params = self._with_log_level(params) or {}
+        params = self._terms.with_log_level(params)
         return InteractiveRequest(self._peer, self._inbound, method, params, origin, resumption=resumption)
-
-    def _with_log_level(self, params: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        if self._log_level is None:
-            return params
-        meta = (params or {}).get("_meta") or {}
-        return {**(params or {}), "_meta": {**meta, LOG_LEVEL_META_KEY: self._log_level}}
-
-    def _parameter_headers(self, name: str, arguments: Mapping[str, Any]) -> dict[str, str]:
-        if self.era != "modern" or (tool := self._tools.get(name)) is None:
-            return {}
-        return header_parameters(tool.get("inputSchema"), arguments)
 
 
 def _call_params(name: str, arguments: Mapping[str, Any] | None, meta: Mapping[str, Any] | None) -> JsonObject:
     params: JsonObject = {"name": name, "arguments": dict(arguments or {})}
     return {**params, "_meta": dict(meta)} if meta else params
-
-
-def _at(value: object, *path: str) -> Any:
-    """What stands at `path` in nested objects, or None."""
-    for key in path:
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return value

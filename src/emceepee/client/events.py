@@ -1,7 +1,7 @@
 """What happens on a connection, as typed events that anyone may follow.
 
-The same records are the updates of `call_tool_stream`. The server is the authority on its tasks; events and the cache
-of tasks are a convenience.
+`TaskCreated` and `TaskStatus` are the updates of `call_tool_stream` as well; what is told here alone is named `…Event`,
+apart from the errors. The server is the authority on its tasks; events and the cache of tasks are a convenience.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ __all__ = [
     "Error",
     "EventFeed",
     "Progress",
-    "QuestionArrived",
-    "QuestionSettled",
+    "QuestionArrivedEvent",
+    "QuestionSettledEvent",
     "Result",
-    "TaskCancelled",
-    "TaskCompleted",
+    "TaskCancelledEvent",
+    "TaskCompletedEvent",
     "TaskCreated",
-    "TaskFailed",
+    "TaskFailedEvent",
     "TaskStatus",
-    "TasksListed",
+    "TasksListedEvent",
     "Update",
 ]
 
@@ -55,34 +55,34 @@ class TaskStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskCompleted:
+class TaskCompletedEvent:
     task_id: str
     result: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class TaskFailed:
+class TaskFailedEvent:
     task_id: str
     error: EmceepeeError
 
 
 @dataclass(frozen=True, slots=True)
-class TaskCancelled:
+class TaskCancelledEvent:
     task_id: str
 
 
 @dataclass(frozen=True, slots=True)
-class TasksListed:
+class TasksListedEvent:
     tasks: tuple[RemoteTask, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class QuestionArrived:
+class QuestionArrivedEvent:
     question: Question
 
 
 @dataclass(frozen=True, slots=True)
-class QuestionSettled:
+class QuestionSettledEvent:
     question: Question
     how: Settled
 
@@ -108,12 +108,12 @@ Update: TypeAlias = TaskCreated | TaskStatus | Progress | Result | Error
 ConnectionEvent: TypeAlias = (
     TaskCreated
     | TaskStatus
-    | TaskCompleted
-    | TaskFailed
-    | TaskCancelled
-    | TasksListed
-    | QuestionArrived
-    | QuestionSettled
+    | TaskCompletedEvent
+    | TaskFailedEvent
+    | TaskCancelledEvent
+    | TasksListedEvent
+    | QuestionArrivedEvent
+    | QuestionSettledEvent
 )
 
 

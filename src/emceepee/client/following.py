@@ -12,17 +12,17 @@ from typing import Any, TypeAlias
 import anyio
 
 from emceepee.client.inbound import Inbound
-from emceepee.client.questions import KIND_OF_METHOD
+from emceepee.client.inputs import answer_to
+from emceepee.client.questions import Question
 from emceepee.client.resumption import OpenInput, ResultRequest, Resumption
-from emceepee.client.tasks import RemoteTask, parse_task
+from emceepee.client.tasks import RemoteTask, fetch_task
 from emceepee.client.watch import TaskNews
 from emceepee.concurrency import companions
-from emceepee.core.questions import Belonging
 from emceepee.errors import ConnectionLost, PeerError, WireError
 from emceepee.wire.era import Era
 from emceepee.wire.peer import Peer
 
-__all__ = ["TASK_CANCELLED", "Follower"]
+__all__ = ["RESULT_GRACE", "TASK_CANCELLED", "Follower"]
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -75,11 +75,12 @@ class Follower:
             PeerError: the task failed or was cancelled, or the server does not know it any more.
             ConnectionLost: the connection is gone; the task may live on.
         """
-        with self._inbound.task_of(task.task_id, self._origin), self._inbound.watch.follow(task.task_id) as news:
+        task_id, inbound = task.task_id, self._inbound
+        with inbound.origins.task_of(task_id, self._origin), inbound.watch.follow(task_id) as news:
             async with companions() as tasks:
                 tasks.start_soon(self._keep_asking, task, news, tasks)
                 if self._era.name == "handshake":
-                    tasks.start_soon(self._fetch_result, task.task_id)
+                    tasks.start_soon(self._fetch_result, task_id)
                 await self._ended.wait()
         if not isinstance(self._outcome, ConnectionLost):
             self._withdraw_questions()
@@ -124,10 +125,7 @@ class Follower:
         await self._conclude(task)
 
     async def _get(self, task_id: str) -> RemoteTask:
-        task = parse_task(await self._peer.request("tasks/get", {"taskId": task_id}, era=self._era))
-        if task.task_id != task_id:
-            raise PeerError(-32603, "the server answered with another task")
-        return task
+        return await fetch_task(self._peer, self._era, task_id)
 
     async def _conclude(self, task: RemoteTask) -> None:
         if self._era.name == "modern":
@@ -147,7 +145,7 @@ class Follower:
             self._resumption.result_request = ResultRequest(self._peer.state.session_id, request_id)
             self._resumption.changed()
             try:
-                with self._inbound.in_flight(request_id, self._origin):
+                with self._inbound.origins.in_flight(request_id, self._origin):
                     result = await self._peer.request("tasks/result", {"taskId": task_id}, request_id=request_id)
                 self._end(result if "content" in result else await self._reason_of_no_result(task_id) or result)
                 return
@@ -209,31 +207,17 @@ class Follower:
                 self._end(PeerError(-32603, f"the server used the input key {key!r} for two questions"))
             elif key not in self._serving and not entry.is_delivered:
                 self._serving.add(key)
-                tasks.start_soon(self._answer, task.task_id, key, asked)
+                tasks.start_soon(self._answer, task.task_id, key)
 
-    async def _answer(self, task_id: str, key: str, asked: OpenInput) -> None:
-        method = asked.method
-        kind = KIND_OF_METHOD.get(str(method))
+    async def _answer(self, task_id: str, key: str) -> None:
         entry = self._inputs[key]
         try:
-            if (given := entry.answer) is not None:
-                answer: JsonObject = given
-            elif method == "roots/list":
-                answer = await self._inbound.list_roots()
-            elif kind is None:
-                raise PeerError(-32603, f"the server asked for input with {method!r}, which we do not know")
-            else:
-                # Asked on an earlier connection, it is still the same question.
-                entry.question = entry.question or self._inbound.ask(
-                    kind,
-                    asked.params,
-                    arrival="task_input",
-                    belongs_to=Belonging(self._origin, "exact"),
-                    input_key=key,
-                )
-                answer = await entry.question.answer()
+            # The questions of a task do not end with us, as those of a result do: another connection may go on with it.
+            answer = await answer_to(
+                entry, key, self._inbound, arrival="task_input", origin=self._origin, wait=Question.answer
+            )
         except PeerError as error:
-            if kind != "elicitation":
+            if entry.kind != "elicitation":
                 self._end(error)
                 return
             # The only way to say in an inputResponse that nobody will answer.

@@ -1,27 +1,26 @@
 """What a server sends on its own: questions, notifications, logs.
 
-`Inbound` is the handler of a connection's peer. It turns requests into questions, says whose they are, and waits with
-the server for the answer.
+`Inbound` is the handler of a connection's peer. It turns requests into questions and waits with the server for the
+answer; whose they are is known to `origins.py`.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, TypeAlias
 
 import anyio
 from structlog import get_logger
 
-from emceepee.client.events import EventFeed, QuestionArrived, QuestionSettled
+from emceepee.client.events import EventFeed, QuestionArrivedEvent, QuestionSettledEvent
 from emceepee.client.options import ClientOptions, ClientSink
+from emceepee.client.origins import Origins
 from emceepee.client.questions import KIND_OF_METHOD, Question
 from emceepee.client.receiver import METHODS as RECEIVER_METHODS
-from emceepee.client.receiver import RELATED_TASK_META_KEY, ReceiverTasks
+from emceepee.client.receiver import ReceiverTasks
 from emceepee.client.urls import CompletedUrls
 from emceepee.client.watch import TaskWatch
-from emceepee.core.questions import SURVIVING_ARRIVALS, Arrival, Belonging, QuestionKind, belonging
+from emceepee.core.questions import SURVIVING_ARRIVALS, Arrival, Belonging, QuestionKind
 from emceepee.errors import PeerError
 from emceepee.wire.peer import OnProgress
 from emceepee.wire.transport import ChannelState, RequestId
@@ -46,31 +45,32 @@ class Inbound:
         self._state: ChannelState | None = None
         self._options = options
         self._sink = sink
+        self.origins = Origins()
         self.watch = TaskWatch()
         self.completed_urls = CompletedUrls()
         self.events = EventFeed()
         self._receiver: ReceiverTasks | None = None
         self._spawn: Callable[..., object] | None = None
-        self._in_flight: dict[int, object] = {}
-        self._task_origins: dict[str, object] = {}
-        self._late_progress: dict[int, OnProgress] = {}
         self._open: set[Question] = set()
         self.on_acknowledged: Callable[[], None] = lambda: None
         """Called when the server has taken up what we listen for."""
-        # Unbounded by itself; bounded by MAX_OPEN_QUESTIONS.
-        self._is_iterated = False
-        self._queue_in, self._queue_out = anyio.create_memory_object_stream[Question](math.inf)
+        self._untaken: dict[Question, None] = {}
+        """Those of the open ones that `questions` has still to give out, oldest first."""
+        self._is_lost = False
+        self._changed = anyio.Event()
 
     def bind(self, state: ChannelState, receiver: ReceiverTasks | None, spawn: Callable[..., object]) -> None:
         """The channel whose end is also the end of every question that came over it, and what runs beside it."""
         self._state = state
+        # It may be the second try to connect.
+        self._is_lost = False
         state.on_interrupted = self._interrupted
         self._receiver = receiver
         self._spawn = spawn
 
     def _interrupted(self, request_id: RequestId) -> None:
-        if self._sink is not None and isinstance(request_id, int) and request_id in self._in_flight:
-            self._sink.on_interrupted(self._in_flight[request_id])
+        if self._sink is not None and (origin := self.origins.of_request(request_id)) is not None:
+            self._sink.on_interrupted(origin)
 
     # What the peer hands over
 
@@ -83,7 +83,7 @@ class Inbound:
             return await self._receiver.answer(method, params)
         if (kind := self._declared_kind(method)) is None:
             raise PeerError(METHOD_NOT_FOUND, f"Method not found: {method}")
-        belongs_to = self._belonging(related, params)
+        belongs_to = self.origins.belonging(related, params)
         if self._receiver is not None and isinstance(params.get("task"), Mapping):
             return self._ask_as_task(self._receiver, kind, params, belongs_to)
         question = self.ask(kind, params, arrival="request", belongs_to=belongs_to)
@@ -118,9 +118,9 @@ class Inbound:
         if self._sink is None:
             return
         if method == "notifications/message":
-            self._sink.on_log("protocol", params, self._belonging(related, params).call)
+            self._sink.on_log("protocol", params, self.origins.belonging(related, params).call)
         elif method not in ("notifications/progress", "notifications/cancelled"):
-            self._sink.on_notification(method, params, self._belonging(related, params).call)
+            self._sink.on_notification(method, params, self.origins.belonging(related, params).call)
 
     def on_garbage(self, error: Exception) -> None:
         log.debug("server_sent_garbage", error=type(error).__name__)
@@ -149,14 +149,19 @@ class Inbound:
             raise PeerError(-32000, f"{MAX_OPEN_QUESTIONS} questions are open already")
         question = Question(kind, params, arrival=arrival, belongs_to=belongs_to, input_key=input_key)
         self._open.add(question)
-        question.on_settled(lambda _how, _reason: self._open.discard(question))
-        self.events.emit(QuestionArrived(question))
-        question.on_settled(lambda how, _reason: self.events.emit(QuestionSettled(question, how)))
+        question.on_settled(lambda _how, _reason: self._forget(question))
+        self.events.emit(QuestionArrivedEvent(question))
+        question.on_settled(lambda how, _reason: self.events.emit(QuestionSettledEvent(question, how)))
         if self._sink is not None:
             self._sink.on_question(question)
         else:
-            self._queue_in.send_nowait(question)
+            self._untaken[question] = None
+            self._wake()
         return question
+
+    def _forget(self, question: Question) -> None:
+        self._open.discard(question)
+        self._untaken.pop(question, None)
 
     async def wait_for_answer(self, question: Question) -> JsonObject:
         """The answer; if we are cancelled first, the question is nobody's any more."""
@@ -173,39 +178,19 @@ class Inbound:
         return self._options.elicitation
 
     async def questions(self) -> AsyncIterator[Question]:
-        self._is_iterated = True
-        with self._queue_out:
-            async for question in self._queue_out:
-                if question.settled is None:
-                    yield question
+        """Each goes to one who iterates; until the connection is lost, and all that live on without it are taken."""
+        while True:
+            while self._untaken:
+                question = next(iter(self._untaken))
+                del self._untaken[question]
+                yield question
+            if self._is_lost:
+                return
+            await self._changed.wait()
 
-    @contextmanager
-    def in_flight(self, request_id: int, origin: object) -> Iterator[None]:
-        """While the body runs, questions on the response stream of `request_id` belong to `origin`."""
-        self._in_flight[request_id] = origin
-        try:
-            yield
-        finally:
-            del self._in_flight[request_id]
-
-    @contextmanager
-    def task_of(self, task_id: str, origin: object) -> Iterator[None]:
-        """While the body runs, questions that name the server's task `task_id` belong to `origin`."""
-        self._task_origins[task_id] = origin
-        try:
-            yield
-        finally:
-            self._task_origins.pop(task_id, None)
-
-    @contextmanager
-    def late_progress(self, request_id: int, on_progress: OnProgress | None) -> Iterator[None]:
-        """While the body runs, pass on progress of a request that was answered already, with a task."""
-        if on_progress is not None:
-            self._late_progress[request_id] = on_progress
-        try:
-            yield
-        finally:
-            self._late_progress.pop(request_id, None)
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = anyio.Event()
 
     def lose(self) -> None:
         """The connection is gone, and with it the questions that live on it."""
@@ -214,7 +199,8 @@ class Inbound:
         for question in tuple(self._open):
             if question.arrival not in SURVIVING_ARRIVALS:
                 question.withdraw("lost", "the server disconnected")
-        self._queue_in.close()
+        self._is_lost = True
+        self._wake()
 
     async def lose_with(self, closed: anyio.Event) -> None:
         await closed.wait()
@@ -224,18 +210,10 @@ class Inbound:
         """Nobody will be asked any more; whoever iterates over `questions` is done."""
         self.lose()
         self.events.close()
-        if not self._is_iterated:
-            self._queue_out.close()
 
     @property
     def _is_over(self) -> bool:
         return self.is_closing or (self._state is not None and self._state.lost_reason is not None)
-
-    def _belonging(self, related: int | None, params: Mapping[str, Any]) -> Belonging[Any]:
-        exact = self._task_origins.get(_related_task(params))
-        if exact is None and related is not None:
-            exact = self._in_flight.get(related)
-        return belonging(exact, list(self._in_flight.values()))
 
     def _complete_url(self, params: Mapping[str, Any]) -> None:
         """The user is done at a URL: whoever is still to agree to open it need not."""
@@ -249,8 +227,7 @@ class Inbound:
                 question.withdraw("withdrawn", "the user is done at the URL")
 
     def _pass_on_progress(self, params: Mapping[str, Any]) -> None:
-        token, progress = params.get("progressToken"), params.get("progress")
-        on_progress = self._late_progress.get(token) if isinstance(token, int) else None
+        on_progress, progress = self.origins.awaiting_progress(params.get("progressToken")), params.get("progress")
         if on_progress is not None and isinstance(progress, int | float) and self._spawn is not None:
             total, message = params.get("total"), params.get("message")
             self._spawn(
@@ -273,10 +250,3 @@ async def _tell_progress(on_progress: OnProgress, progress: float, total: float 
     except Exception:
         # It is the caller's, and must not cost the connection.
         log.exception("progress_callback_failed")
-
-
-def _related_task(params: Mapping[str, Any]) -> str:
-    meta = params.get("_meta")
-    related = meta.get(RELATED_TASK_META_KEY) if isinstance(meta, Mapping) else None
-    task_id = related.get("taskId") if isinstance(related, Mapping) else None
-    return task_id if isinstance(task_id, str) else ""

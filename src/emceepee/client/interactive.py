@@ -13,10 +13,10 @@ from typing import Any, TypeAlias
 import anyio
 
 from emceepee.client.inbound import Inbound
-from emceepee.client.questions import KIND_OF_METHOD
+from emceepee.client.inputs import answer_to
 from emceepee.client.resumption import InputRound, OpenInput, Resumption
 from emceepee.client.urls import urls_required
-from emceepee.core.questions import Belonging
+from emceepee.clock import sleep
 from emceepee.errors import ConnectionLost, PeerError, RequestTimedOut
 from emceepee.wire.era import Era
 from emceepee.wire.peer import OnProgress, Peer
@@ -88,7 +88,7 @@ class InteractiveRequest:
             params = await self._params_to_send()
             self.request_id = self._peer.new_request_id()
             try:
-                with self._inbound.in_flight(self.request_id, self._origin):
+                with self._inbound.origins.in_flight(self.request_id, self._origin):
                     result = await self._peer.request(
                         self._method,
                         params,
@@ -140,8 +140,7 @@ class InteractiveRequest:
 
     async def _answers(self, asked: InputRound) -> JsonObject:
         if not asked.inputs and asked.refusal is None:
-            with self._peer.clock.move_on_after(EMPTY_ROUND_DELAY):
-                await anyio.sleep_forever()
+            await sleep(self._peer.clock, EMPTY_ROUND_DELAY)
         answers: JsonObject = {}
         async with anyio.create_task_group() as tasks:
             for key, entry in asked.inputs.items():
@@ -152,29 +151,13 @@ class InteractiveRequest:
         return answers
 
     async def _answer_into(self, answers: JsonObject, key: str, entry: OpenInput) -> None:
+        inbound = self._inbound
         try:
-            answers[key] = await self._answer(key, entry)
+            answers[key] = await answer_to(
+                entry, key, inbound, arrival="input_required", origin=self._origin, wait=inbound.wait_for_answer
+            )
         except PeerError as error:
             answers[key] = error
-
-    async def _answer(self, key: str, entry: OpenInput) -> JsonObject:
-        if (answer := entry.answer) is not None:
-            return answer
-        method = entry.method
-        if method == "roots/list":
-            return await self._inbound.list_roots()
-        kind = KIND_OF_METHOD.get(str(method))
-        if kind is None:
-            raise PeerError(-32603, f"the server asked for input with {method!r}, which we do not know")
-        # Asked before a restart, it is still the same question.
-        entry.question = entry.question or self._inbound.ask(
-            kind,
-            entry.params,
-            arrival="input_required",
-            belongs_to=Belonging(self._origin, "exact"),
-            input_key=key,
-        )
-        return await self._inbound.wait_for_answer(entry.question)
 
     # URLs to be opened first
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from emceepee import __version__
@@ -55,7 +55,6 @@ class ClientOptions:
     """How long it lives at least, whatever the server names."""
     leaves_session: Callable[[], bool] = lambda: False
     """Asked when we close a connection: whether its session is to live on at the server, for `Http(session=...)`."""
-    extra_capabilities: Mapping[str, Any] = field(default_factory=dict)
     capabilities: Mapping[str, Any] | None = None
     """Declared instead of what follows from the rest: for whoever stands for somebody else."""
 
@@ -80,5 +79,4 @@ class ClientOptions:
         if self.receiver_tasks:
             requests: dict[str, Any] = {"sampling": {"createMessage": {}}, "elicitation": {"create": {}}}
             capabilities["tasks"] = {"list": {}, "cancel": {}, "requests": requests}
-        capabilities.update(self.extra_capabilities)
         return Identity({"name": self.name, "version": self.version}, capabilities)

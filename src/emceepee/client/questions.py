@@ -124,7 +124,7 @@ class Question:
 
     def _settle(self, how: Settled, reason: str, result: Mapping[str, Any] | PeerError) -> None:
         if self.settled is not None:
-            raise QuestionSettled(self.kind)
+            raise QuestionSettled(self.kind, self.settled)
         self.settled = how
         self._result = result
         self._done.set()

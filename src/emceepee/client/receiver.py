@@ -16,7 +16,7 @@ from emceepee.errors import PeerError
 from emceepee.ids import secure_ids
 from emceepee.timekeeper import Timekeeper
 
-__all__ = ["RELATED_TASK_META_KEY", "ReceiverTasks"]
+__all__ = ["METHODS", "RELATED_TASK_META_KEY", "ReceiverTasks"]
 
 JsonObject: TypeAlias = dict[str, Any]
 log = get_logger(__name__)

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from emceepee.client.questions import Question
+from emceepee.client.questions import KIND_OF_METHOD, Question
 from emceepee.client.tasks import RemoteTask
-from emceepee.core.questions import Arrival
+from emceepee.core.questions import Arrival, QuestionKind
 from emceepee.errors import PeerError
 
 __all__ = ["InputRound", "OpenInput", "ResultRequest", "Resumption", "ResumptionKeeper"]
@@ -54,6 +54,11 @@ class OpenInput:
         request = json.loads(self.content)
         method = request.get("method") if isinstance(request, Mapping) else None
         return method if isinstance(method, str) else None
+
+    @property
+    def kind(self) -> QuestionKind | None:
+        """Of the question that it is; None if it is none."""
+        return KIND_OF_METHOD.get(self.method or "")
 
     @property
     def params(self) -> JsonObject:

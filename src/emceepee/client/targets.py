@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
-from urllib.parse import urlsplit
 
 import httpx2
 
 from emceepee.clock import Clock
-from emceepee.errors import SettingsError
 from emceepee.wire.http import HttpTransport
 from emceepee.wire.negotiation import ServerSession
 from emceepee.wire.sse import SseTransport
@@ -57,23 +55,19 @@ Target: TypeAlias = str | Http | Sse | Stdio | Transport
 def transports_for(
     target: Target, clock: Clock, on_stderr: Callable[[str], None] | None = None
 ) -> tuple[Transport, ...]:
-    """The transports to try for `target`, in their order.
-
-    Raises:
-        SettingsError: the target is not a URL that we can use.
-    """
+    """The transports to try for `target`, in their order; whether there can be a server is for these to say."""
     match target:
         case str():
             return transports_for(Http(target), clock)
         case Http():
             session_id = None if target.session is None else target.session.session_id
             http = HttpTransport(
-                _checked(target.url), headers=target.headers, clock=clock, session_id=session_id, auth=target.auth
+                target.url, headers=target.headers, clock=clock, session_id=session_id, auth=target.auth
             )
             sse = SseTransport(target.url, headers=target.headers, clock=clock, auth=target.auth)
             return (http, sse) if target.fallback else (http,)
         case Sse():
-            return (SseTransport(_checked(target.url), headers=target.headers, clock=clock, auth=target.auth),)
+            return (SseTransport(target.url, headers=target.headers, clock=clock, auth=target.auth),)
         case Stdio():
             stdio = StdioTransport(
                 target.command, target.args, env=target.env, cwd=target.cwd, on_stderr=on_stderr, clock=clock
@@ -81,10 +75,3 @@ def transports_for(
             return (stdio,)
         case _:
             return (target,)
-
-
-def _checked(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise SettingsError("url", f"expected http://host/path or https://host/path, got {url!r}")
-    return url

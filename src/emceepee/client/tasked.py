@@ -6,13 +6,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from emceepee.client.events import EventFeed, TaskCancelled, TaskCompleted, TaskCreated, TaskFailed, TaskStatus
+from emceepee.client.events import (
+    EventFeed,
+    TaskCancelledEvent,
+    TaskCompletedEvent,
+    TaskCreated,
+    TaskFailedEvent,
+    TaskStatus,
+)
 from emceepee.client.following import TASK_CANCELLED, Follower
 from emceepee.client.inbound import Inbound
 from emceepee.client.interactive import InteractiveRequest
 from emceepee.client.listening import Listener
 from emceepee.client.resumption import Resumption
-from emceepee.client.tasks import RemoteStatus, RemoteTask, immediate_response, is_created_task, parse_task
+from emceepee.client.tasks import RemoteStatus, RemoteTask, fetch_task, immediate_response, is_created_task, parse_task
 from emceepee.errors import ConnectionLost, PeerError, WireError
 from emceepee.wire.era import Era
 from emceepee.wire.peer import OnProgress, Peer
@@ -76,7 +83,7 @@ class TaskRunner:
         self.note(created.task)
         self._events.emit(created)
         on_task(created)
-        with self._inbound.late_progress(request.request_id, on_progress):
+        with self._inbound.origins.late_progress(request.request_id, on_progress):
             return await self._follow(created.task, resumption, origin, on_task)
 
     async def take_up(
@@ -91,9 +98,7 @@ class TaskRunner:
 
     async def get(self, task_id: str) -> RemoteTask:
         """The server's word on one of its tasks."""
-        task = parse_task(await self._peer.request("tasks/get", {"taskId": task_id}, era=self.era))
-        if task.task_id != task_id:
-            raise PeerError(-32603, "the server answered with another task")
+        task = await fetch_task(self._peer, self.era, task_id)
         self.note(task)
         self._events.emit(TaskStatus(task))
         return task
@@ -113,12 +118,14 @@ class TaskRunner:
         except WireError as error:
             is_cancelled = isinstance(error, PeerError) and error.code == TASK_CANCELLED
             self._note_end(task.task_id, "cancelled" if is_cancelled else "failed")
-            self._events.emit(TaskCancelled(task.task_id) if is_cancelled else TaskFailed(task.task_id, error))
+            self._events.emit(
+                TaskCancelledEvent(task.task_id) if is_cancelled else TaskFailedEvent(task.task_id, error)
+            )
             raise
         finally:
             self._listener.remove_task(task.task_id)
         self._note_end(task.task_id, "completed")
-        self._events.emit(TaskCompleted(task.task_id, result))
+        self._events.emit(TaskCompletedEvent(task.task_id, result))
         return result
 
     def _note_end(self, task_id: str, status: RemoteStatus) -> None:

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, get_args
 
 from emceepee.errors import PeerError
+from emceepee.wire.era import Era
+from emceepee.wire.peer import Peer
 
-__all__ = ["TERMINAL", "RemoteStatus", "RemoteTask", "immediate_response", "is_created_task", "parse_task"]
+__all__ = [
+    "RemoteStatus",
+    "RemoteTask",
+    "fetch_task",
+    "immediate_response",
+    "is_created_task",
+    "parse_task",
+]
 
 RemoteStatus: TypeAlias = Literal["working", "input_required", "completed", "failed", "cancelled"]
 
-STATUSES: frozenset[str] = frozenset({"working", "input_required", "completed", "failed", "cancelled"})
+STATUSES: Mapping[str, RemoteStatus] = {status: status for status in get_args(RemoteStatus)}
 TERMINAL: frozenset[str] = frozenset({"completed", "failed", "cancelled"})
 IMMEDIATE_RESPONSE_META_KEY = "io.modelcontextprotocol/model-immediate-response"
 INTERNAL_ERROR = -32603
@@ -41,18 +50,30 @@ def parse_task(raw: object) -> RemoteTask:
     """
     if not isinstance(raw, Mapping):
         raise PeerError(INTERNAL_ERROR, "the server answered with something that is no task")
-    task_id, status = raw.get("taskId"), raw.get("status")
-    if not isinstance(task_id, str) or not task_id or not isinstance(status, str) or status not in STATUSES:
+    task_id, status = raw.get("taskId"), STATUSES.get(str(raw.get("status")))
+    if not isinstance(task_id, str) or not task_id or status is None:
         raise PeerError(INTERNAL_ERROR, "the server answered with a task without a proper taskId and status")
     message = raw.get("statusMessage")
     return RemoteTask(
         task_id=task_id,
-        status=cast("RemoteStatus", status),
+        status=status,
         status_message=message if isinstance(message, str) else None,
         ttl_ms=_milliseconds(raw.get("ttl", raw.get("ttlMs"))),
         poll_interval_ms=_milliseconds(raw.get("pollInterval", raw.get("pollIntervalMs"))),
         raw=raw,
     )
+
+
+async def fetch_task(peer: Peer, era: Era, task_id: str) -> RemoteTask:
+    """The server's word on its task `task_id`.
+
+    Raises:
+        PeerError: it does not know the task, or its answer is not about it.
+    """
+    task = parse_task(await peer.request("tasks/get", {"taskId": task_id}, era=era))
+    if task.task_id != task_id:
+        raise PeerError(INTERNAL_ERROR, "the server answered with another task")
+    return task
 
 
 def is_created_task(result: Mapping[str, Any]) -> bool:

@@ -14,7 +14,7 @@ import anyio
 
 from emceepee.errors import PeerError
 
-__all__ = ["URL_ELICITATION_REQUIRED", "CompletedUrls", "urls_required"]
+__all__ = ["CompletedUrls", "urls_required"]
 
 JsonObject: TypeAlias = dict[str, Any]
 

@@ -10,10 +10,10 @@ from emceepee.config.changes import Changes, changes
 from emceepee.config.file import load_servers
 from emceepee.config.fingerprint import Fingerprint, Stillness, fingerprint
 from emceepee.config.problems import WrongSettings
-from emceepee.config.servers import OAuthConfig, ServerConfig, TransportChoice, problems_of
+from emceepee.config.servers import OAuthConfig, ServerConfig, TransportChoice, fitting_name, problems_of
 from emceepee.config.settings import Settings
 from emceepee.config.sources import Configuration, Sources
-from emceepee.config.values import HttpSettings, HubSettings
+from emceepee.config.values import HttpSettings, HubSettings, Patience
 
 __all__ = [
     "AccessSettings",
@@ -24,6 +24,7 @@ __all__ = [
     "HubSettings",
     "OAuthConfig",
     "OAuthSettings",
+    "Patience",
     "ServerConfig",
     "Settings",
     "Sources",
@@ -32,6 +33,7 @@ __all__ = [
     "WrongSettings",
     "changes",
     "fingerprint",
+    "fitting_name",
     "load_servers",
     "problems_of",
 ]

@@ -36,6 +36,8 @@ class AccessSettings:
     tokens: Mapping[str, str] = field(default_factory=dict, repr=False)
     """By the name of who has it."""
     oauth: OAuthSettings | None = None
+    token_file_key: str = field(default="token_file", compare=False)
+    """What `token_file` is called where it was set."""
 
     @property
     def is_guarded(self) -> bool:
@@ -50,14 +52,15 @@ class AccessSettings:
         """
         if not self.token_file:
             return self.token
+        path = Path(self.token_file).expanduser().absolute()
         try:
-            token = Path(self.token_file).expanduser().read_text(encoding="utf-8").strip()
+            token = path.read_text(encoding="utf-8").strip()
         except OSError as error:
-            raise SettingsError("token_file", f"{self.token_file} cannot be read: {error.strerror}") from None
+            raise SettingsError(self.token_file_key, f"{path} cannot be read: {error.strerror}") from None
         except UnicodeDecodeError:
             token = ""
         if not is_token(token):
-            raise SettingsError("token_file", f"expected a token and nothing else in {self.token_file}")
+            raise SettingsError(self.token_file_key, f"expected a token and nothing else in {path}")
         return token
 
 

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, TypeAlias
 from urllib.parse import urlsplit, urlunsplit
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
-__all__ = ["OAuthConfig", "ServerConfig", "TransportChoice", "problems_of"]
+__all__ = ["OAuthConfig", "ServerConfig", "TransportChoice", "fitting_name", "problems_of"]
 
 TransportChoice: TypeAlias = Literal["auto", "http", "sse", "stdio"]
 EraChoice: TypeAlias = Literal["auto", "handshake", "modern"]
@@ -20,6 +30,15 @@ _TRANSPORT_WORDS: Mapping[str, TransportChoice] = {
     "streamablehttp": "http",
 }
 """What other clients call our `http`."""
+
+
+_MISFITS = re.compile(r"[^A-Za-z0-9_.-]+")
+
+
+def fitting_name(name: str) -> str:
+    """What a server that somebody called `name` may be called here; empty if nothing of it is left."""
+    fits = _MISFITS.search(name) is None and name.strip(".")
+    return name if fits else _MISFITS.sub("-", name).strip("-.")
 
 
 class OAuthConfig(BaseModel):
@@ -50,6 +69,7 @@ class ServerConfig(BaseModel):
     """How to reach one server.
 
     Headers, environment, and user info and query of the URL are secrets: they are in no `repr`, and in no `public()`.
+    Nor are the values of variables in a file, wherever they stand: both show what is written there.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
@@ -67,11 +87,18 @@ class ServerConfig(BaseModel):
     """Whether tokens of `emceepee login` go with the requests: `auto` unless there is an `Authorization` header."""
     oauth: OAuthConfig | None = None
 
+    _written: dict[str, Any] = PrivateAttr(default_factory=dict)
+    """What of `url`, `command`, `args` and `cwd` is to be shown as it is written."""
+
     @field_validator("name")
     @classmethod
-    def _printable(cls, name: str) -> str:
-        if not name.isprintable() or name != name.strip():
-            raise ValueError("expected printable characters, without blanks around them")
+    def _fits_everywhere(cls, name: str) -> str:
+        if (fitting := fitting_name(name)) != name:
+            instead = f": say, {fitting}" if fitting else ""
+            raise ValueError(
+                "expected letters from A to Z, digits, and _ . - alone, for it becomes a part of URLs and of the names "
+                f"of tools{instead}"
+            )
         return name
 
     @field_validator("url")
@@ -117,15 +144,26 @@ class ServerConfig(BaseModel):
         )
         return self.auth == "oauth" or (self.auth == "auto" and not has_credentials)
 
+    def written_as(self, entry: Mapping[str, Any]) -> ServerConfig:
+        """The same server, of which is shown what stands in `entry`, where variables are not expanded."""
+        url = next((entry[key] for key in ("url", "httpUrl", "serverUrl") if key in entry), None)
+        config = self.model_copy()
+        config._written = {"url": url, **{key: entry[key] for key in ("command", "args", "cwd") if key in entry}}
+        return config
+
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         for key, value in super().__repr_args__():
-            yield key, _without_secrets(value) if key == "url" and value is not None else value
+            shown = self._written.get(key or "", value)
+            yield key, _without_secrets(shown) if key == "url" and shown is not None else shown
 
     def public(self) -> dict[str, Any]:
         """What may be shown of it: no header, no environment, no user info and no query in the URL."""
         if self.url is not None:
-            return {"name": self.name, "url": _without_secrets(self.url)}
-        return {"name": self.name, "command": " ".join((self.command or "", *self.args))}
+            return {"name": self.name, "url": _without_secrets(self._written.get("url") or self.url)}
+        words = (self.command or "", *self.args)
+        if self._written:
+            words = (self._written["command"], *self._written.get("args", ()))
+        return {"name": self.name, "command": " ".join(words)}
 
 
 def _has_http_host(url: str) -> bool:
@@ -137,7 +175,11 @@ def _has_http_host(url: str) -> bool:
 
 
 def _without_secrets(url: str) -> str:
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        # As it is written, with a variable where an address has to be, it may be no URL.
+        return ""
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 

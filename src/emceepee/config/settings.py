@@ -31,6 +31,7 @@ __all__ = [
     "LogLevel",
     "Settings",
     "described",
+    "keys_of",
     "layer",
     "merged",
 ]
@@ -128,8 +129,17 @@ class Settings(BaseModel):
             max_sessions=self.max_sessions,
             session_idle_ms=self.session_idle_ms,
             default_timeout_ms=self.call_timeout_ms,
-            roots=tuple(_root_uri(root.strip()) for root in self.roots.split(",") if root.strip()),
+            roots=tuple(map(_root_uri, self._root_list)),
         )
+
+    @property
+    def missing_roots(self) -> list[str]:
+        """The roots that are no directories here; they may become some."""
+        return [root for root in self._root_list if "://" not in root and not _root_path(root).is_dir()]
+
+    @property
+    def _root_list(self) -> list[str]:
+        return [root.strip() for root in self.roots.split(",") if root.strip()]
 
     @property
     def http(self) -> HttpSettings:
@@ -158,7 +168,11 @@ class Settings(BaseModel):
 
 
 def _root_uri(root: str) -> str:
-    return root if "://" in root else Path(root).expanduser().absolute().as_uri()
+    return root if "://" in root else _root_path(root).as_uri()
+
+
+def _root_path(root: str) -> Path:
+    return Path(root).expanduser().absolute()
 
 
 SETTING_NAMES: tuple[str, ...] = tuple(Settings.model_fields)
@@ -247,17 +261,19 @@ def _expectation(name: str, others: Sequence[str]) -> str:
     return f"there is no such setting{did_you_mean(name, (*others, *SETTING_NAMES))}"
 
 
+def keys_of(layers: Sequence[Layer]) -> dict[str, str]:
+    """What each setting that was given is called where it was given last."""
+    return {name: each.key_of(name) for each in layers for name in each.given.model_fields_set}
+
+
 def merged(layers: Sequence[Layer]) -> Settings:
     """The settings that hold when each layer overrides those before it.
 
     Raises:
         WrongSettings: two of them contradict each other.
     """
-    values: dict[str, Any] = {}
-    keys: dict[str, str] = {}
-    for each in layers:
-        for name in each.given.model_fields_set:
-            values[name], keys[name] = getattr(each.given, name), each.key_of(name)
+    values = {name: getattr(each.given, name) for each in layers for name in each.given.model_fields_set}
+    keys = keys_of(layers)
     settings = Settings.model_validate(values)
     if "token" in values and not settings.token:
         # Most likely a variable that is not set; without a word, everybody would be let in.

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from emceepee.config.file import read_file
 from emceepee.config.fingerprint import Fingerprint, fingerprint
 from emceepee.config.problems import WrongSettings, nearest
 from emceepee.config.servers import ServerConfig
-from emceepee.config.settings import SETTING_NAMES, Layer, Settings, layer, merged
+from emceepee.config.settings import SETTING_NAMES, Layer, Settings, keys_of, layer, merged
+from emceepee.config.values import HttpSettings
 from emceepee.errors import SettingsError
 
 __all__ = [
@@ -52,6 +53,17 @@ class Configuration:
     fingerprint: Fingerprint | None = None
     ignored: Mapping[str, str] = field(default_factory=dict)
     """Keys of servers in the file that mean nothing to us, each with the one that was probably meant."""
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """Names of servers in the file that do not fit here, each with what the server is called instead."""
+    keys: Mapping[str, str] = field(default_factory=dict)
+    """What each setting that was given is called there: a flag, a variable, a key of the file."""
+
+    @property
+    def http(self) -> HttpSettings:
+        """For `serve`: what is found wrong only then is named as it was given."""
+        http = self.settings.http
+        named = replace(http.access, token_file_key=self.keys.get("token_file", "token_file"))
+        return replace(http, access=named)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,18 +100,19 @@ class Sources:
         layers: list[Layer] = []
         servers: tuple[ServerConfig, ...] = ()
         ignored: Mapping[str, str] = {}
+        renamed: Mapping[str, str] = {}
         with _collected(problems):
             if self.path is not None:
-                file = read_file(self.path)
+                file = read_file(self.path, self.environment)
                 layers.append(file.layer)
-                servers, ignored = file.servers, file.ignored
+                servers, ignored, renamed = file.servers, file.ignored, file.renamed
         with _collected(problems):
             layers.append(environment_layer(self.environment))
         with _collected(problems):
             layers.append(flag_layer(self.flags))
         if problems:
             raise WrongSettings(problems)
-        return Configuration(merged(layers), servers, self.path, looks, ignored)
+        return Configuration(merged(layers), servers, self.path, looks, ignored, renamed, keys_of(layers))
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from emceepee.config.access import AccessSettings
 from emceepee.core.backoff import Backoff
 from emceepee.core.state import SessionLimits
 
-__all__ = ["HttpSettings", "HubSettings"]
+__all__ = ["HttpSettings", "HubSettings", "Patience"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,18 @@ class HubSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class Patience:
+    """How long silences may be, in seconds."""
+
+    keepalive: float = 15.0
+    """After which something is sent that keeps the client's stream and timer alive."""
+    prime: float = 1.0
+    """After which a response turns into a stream, so that a client which is cut off can come back for it."""
+    resume: float = 10.0
+    """How long a client that was cut off has to come back, until its call goes on as a task."""
+
+
+@dataclass(frozen=True, slots=True)
 class HttpSettings:
     host: str = "127.0.0.1"
     port: int = 8080
@@ -32,6 +44,4 @@ class HttpSettings:
     allowed_hosts: tuple[str, ...] = ()
     """Names under which clients reach us, besides those that we know ourselves."""
     access: AccessSettings = field(default_factory=AccessSettings)
-    keepalive_seconds: float = 15.0
-    prime_seconds: float = 1.0
-    resume_seconds: float = 10.0
+    patience: Patience = field(default_factory=Patience)

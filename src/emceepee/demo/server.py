@@ -6,6 +6,7 @@ It owns the list of tools and the two transports; the booking forms are in `book
 
 import math
 import os
+import signal
 import socket
 import sys
 import warnings
@@ -147,8 +148,13 @@ def _add_tools(server: MCPServer) -> None:
 
 
 def run_stdio() -> None:
-    """Serve on standard input and output until the input ends."""
+    """Serve on standard input and output until the input ends, or SIGINT."""
     _silence_deprecations()
+    # A thread is blocked reading the input, and an orderly end would wait for it.
+    signal.signal(signal.SIGINT, lambda _number, _frame: os._exit(0))
+    if sys.stdin.isatty():
+        hint = "demo server on stdin/stdout: waits for an MCP client; use --port N for HTTP"
+        print(hint, file=sys.stderr, flush=True)
     anyio.run(build().run_stdio_async)
 
 
@@ -159,8 +165,16 @@ def run_http(host: str, port: int) -> None:
     app = build().streamable_http_app(host=host)
     # Open GET streams never end by themselves, so a graceful stop has to be bounded.
     config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1)
+    server = uvicorn.Server(config)
+
+    def stop(_number: int, _frame: object) -> None:
+        server.should_exit = True
+
+    # Uvicorn has handlers of its own while it serves, and raises what it caught once more when it has ended.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
     print(f"demo server at {_url(listener)}", file=sys.stderr, flush=True)
-    uvicorn.Server(config).run(sockets=[listener])
+    server.run(sockets=[listener])
 
 
 def _silence_deprecations() -> None:

@@ -10,7 +10,7 @@ from mcp_types import LOG_LEVEL_META_KEY
 
 from emceepee.core.questions import QuestionKind
 
-__all__ = ["RESUMABLE_SINCE", "TASKS_EXTENSION", "ClientFacts"]
+__all__ = ["TASKS_EXTENSION", "ClientFacts"]
 
 JsonObject: TypeAlias = dict[str, Any]
 

@@ -22,7 +22,7 @@ from emceepee.front.transparent import ServerService
 from emceepee.front.visit import Visit
 from emceepee.hub import Session
 
-__all__ = ["SEPARATOR", "AllService"]
+__all__ = ["AllService"]
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -113,7 +113,7 @@ class AllService:
                 await self._service(await self._owner_of(session, uri)).listen(session, [uri])
                 listened.append(uri)
             for server in (await self._connected(session)).values():
-                await server.listening()
+                await server.wait_until_listening()
         except BaseException:
             self.stop_listening(session, listened)
             raise

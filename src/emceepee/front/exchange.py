@@ -8,36 +8,40 @@ SSE stream, which a handshake client may resume on another connection.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import anyio
 import anyio.abc
 from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS
+from starlette.datastructures import Headers
 from starlette.types import Receive, Send
 
 from emceepee.clock import Clock
+from emceepee.config import Patience
+from emceepee.errors import PeerError
+from emceepee.front.asking import Asking
 from emceepee.front.client import ClientFacts
+from emceepee.front.jsonrpc import Message, error_message
 from emceepee.front.replay import ReplayBuffer
-from emceepee.front.served import Asking, ServedRequest
+from emceepee.front.served import ServedRequest
 from emceepee.front.streams import END_OF_BODY, EventStream, encoded, flushed, watch_for_disconnect
 
-__all__ = ["Exchange", "Patience", "send_body", "send_json"]
+__all__ = ["Exchange", "Posted", "send_body", "send_json"]
 
 JsonObject: TypeAlias = dict[str, Any]
 Answer: TypeAlias = Callable[[ServedRequest], Awaitable[JsonObject]]
 
+REQUEST_CANCELLED = -32800
+"""As the Language Server Protocol has it; MCP names none."""
 
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """How long silences may be, in seconds."""
 
-    keepalive: float = 15.0
-    """After which something is sent that keeps the client's stream and timer alive."""
-    prime: float = 1.0
-    """After which a response turns into a stream, so that a client which is cut off can come back for it."""
-    resume: float = 10.0
-    """How long a client that was cut off has to come back, until its call goes on as a task."""
+class Posted(NamedTuple):
+    """A message that came with a POST, and the way back."""
+
+    message: Message
+    headers: Headers
+    receive: Receive
+    send: Send
 
 
 async def send_json(
@@ -200,4 +204,4 @@ class Exchange:
 
 def _cancelled(request_id: str | int) -> JsonObject:
     """Ends the HTTP response of a request that its client cancelled; the client does not look at it any more."""
-    return {"jsonrpc": "2.0", "id": request_id, "error": {"code": -32800, "message": "Request cancelled"}}
+    return error_message(request_id, PeerError(REQUEST_CANCELLED, "Request cancelled"))

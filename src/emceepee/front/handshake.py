@@ -6,25 +6,25 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import anyio
-from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
+from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION
-from structlog import get_logger
 
 from emceepee.core.tasks import Task
-from emceepee.errors import EmceepeeError, PeerError, TaskNotFound
+from emceepee.errors import PeerError, TaskNotFound
+from emceepee.front.asking import Asking, Post
 from emceepee.front.client import ClientFacts
-from emceepee.front.jsonrpc import Notification, Request, Response, error_message, result_message
+from emceepee.front.jsonrpc import Notification, Request, Response, answered
 from emceepee.front.outcomes import AskedBack, BecameTask
-from emceepee.front.served import Asking, Post, ServedRequest, cancelled
+from emceepee.front.served import ServedRequest, cancelled
+from emceepee.front.service import Service
 from emceepee.front.task_forms import error_of, handshake_task, with_related_task
-from emceepee.front.visit import Service, Visit
+from emceepee.front.visit import Visit
 from emceepee.hub import Hub, Origin, Session
 from emceepee.tools import for_clients
 
-__all__ = ["HandshakeClient", "agreed_version", "open_client"]
+__all__ = ["HandshakeClient", "open_client"]
 
 JsonObject: TypeAlias = dict[str, Any]
-log = get_logger(__name__)
 
 TASKS_PER_PAGE = 50
 
@@ -32,7 +32,7 @@ ROOTS_SECONDS = 5.0
 """How long a client is waited for that was asked for its roots; after that those of the settings count."""
 
 
-def agreed_version(params: Mapping[str, Any]) -> str:
+def _agreed_version(params: Mapping[str, Any]) -> str:
     """The client's version if we speak it, else our newest of that era."""
     wished = params.get("protocolVersion")
     if not isinstance(wished, str):
@@ -48,7 +48,7 @@ async def open_client(
     Raises:
         PeerError: it is not welcome, or what it wants to talk to cannot be had.
     """
-    facts = ClientFacts.of_handshake(params, agreed_version(params))
+    facts = ClientFacts.of_handshake(params, _agreed_version(params))
     origin = Origin(principal, endpoint=service.endpoint, client=facts.as_json())
     session = await hub.open_session(origin, connect=False)
     client = HandshakeClient(hub, session, facts, service, may_spawn=may_spawn)
@@ -96,16 +96,8 @@ class HandshakeClient:
 
     async def respond(self, request: Request, served: ServedRequest) -> JsonObject:
         """The response message to a request."""
-        try:
-            with self.session.in_use():
-                return result_message(request.id, await self._answer(request, served))
-        except PeerError as error:
-            return error_message(request.id, error)
-        except EmceepeeError as error:
-            return error_message(request.id, PeerError(INTERNAL_ERROR, str(error)))
-        except Exception:
-            log.exception("request_failed", method=request.method)
-            return error_message(request.id, PeerError(INTERNAL_ERROR, "Internal error"))
+        with self.session.in_use():
+            return await answered(request, lambda: self._answer(request, served))
 
     async def _answer(self, request: Request, served: ServedRequest) -> JsonObject:
         if request.method == "ping":
@@ -158,8 +150,7 @@ class HandshakeClient:
                 self.session.questions.unattend(call, served)
         await self.session.durable()
         if task.status != "completed":
-            error = error_of(task)
-            raise PeerError(error["code"], error["message"], error.get("data"))
+            raise error_of(task)
         return with_related_task(for_clients(task.result or {}), task.task_id)
 
     def _task_page(self, cursor: object) -> JsonObject:
@@ -178,7 +169,7 @@ class HandshakeClient:
 
     async def _cancel_task(self, task: Task) -> JsonObject:
         call = self.session.calls.of_task(task.task_id)
-        if task.is_terminal or call is None or not await self.session.calls.cancel_task(call):
+        if task.is_terminal or call is None or await self.session.calls.cancel_task(call) == "has_ended":
             raise PeerError(INVALID_PARAMS, f"Task {task.task_id} has ended already")
         await self.session.durable()
         return handshake_task(self.session, self.session.state.tasks.get(task.task_id))

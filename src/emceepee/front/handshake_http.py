@@ -4,37 +4,28 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import anyio
 from mcp_types import INTERNAL_ERROR, INVALID_REQUEST
 from starlette.datastructures import Headers
 from starlette.types import Receive, Send
 
+from emceepee.config import Patience
 from emceepee.errors import PeerError, SessionClosed
 from emceepee.front.client import ClientFacts
-from emceepee.front.exchange import Exchange, Patience, send_json
+from emceepee.front.exchange import Exchange, Posted, send_json
 from emceepee.front.handshake import HandshakeClient, open_client
-from emceepee.front.jsonrpc import Message, Request, error_message, result_message
+from emceepee.front.jsonrpc import Request, error_message, result_message
 from emceepee.front.refusals import Refused
 from emceepee.front.replay import Replay, ReplayBuffer
+from emceepee.front.service import Service
 from emceepee.front.streams import EventStream, watch_for_disconnect
-from emceepee.front.visit import Service
 from emceepee.hub import Hub, Session
 from emceepee.hub.hub import TooManySessions
 
-__all__ = ["HandshakeHttp", "Posted"]
+__all__ = ["HandshakeHttp"]
 
 SESSION_NOT_FOUND = PeerError(INVALID_REQUEST, "Session not found: initialize again")
-
-
-class Posted(NamedTuple):
-    """A message that came with a POST, and the way back."""
-
-    message: Message
-    headers: Headers
-    receive: Receive
-    send: Send
 
 
 @dataclass(slots=True)

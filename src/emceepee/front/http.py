@@ -1,7 +1,7 @@
 """The HTTP front as an ASGI application: what faces clients, on the paths that they know.
 
 `/mcp` is the hub's own tools, `/mcp/server/{name}` one server as it is, `/mcp/all` all of them; clients of both eras on
-each. `/healthz` and `/metrics` are for whoever watches over us.
+each. `/` says so to people; `/healthz` and `/metrics` are for whoever watches over us.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from starlette.types import Receive, Scope, Send
 
 from emceepee.config import HttpSettings
 from emceepee.errors import PeerError
-from emceepee.front.exchange import Patience, send_body, send_json
+from emceepee.front.exchange import Posted, send_body, send_json
 from emceepee.front.gate import Gate, OpenGate
-from emceepee.front.handshake_http import HandshakeHttp, Posted
+from emceepee.front.handshake_http import HandshakeHttp
+from emceepee.front.hint import is_browser, send_hint
 from emceepee.front.hosts import HostCheck
 from emceepee.front.jsonrpc import Message, Request, RequestId, error_message, parse
 from emceepee.front.modern_http import ModernHttp
 from emceepee.front.refusals import Refused
+from emceepee.front.service import Service
 from emceepee.front.services import Services
-from emceepee.front.visit import Service
 from emceepee.hub import Hub
 from emceepee.observe import CONTENT_TYPE, Metrics
 
@@ -46,9 +47,8 @@ class HttpFront:
         self._gate = gate or OpenGate()
         self._services = Services(hub)
         self._hosts = HostCheck(settings)
-        patience = Patience(settings.keepalive_seconds, settings.prime_seconds, settings.resume_seconds)
-        self._handshake = HandshakeHttp(hub, patience, may_spawn=settings.allow_spawn)
-        self._modern = ModernHttp(hub, patience, may_spawn=settings.allow_spawn)
+        self._handshake = HandshakeHttp(hub, settings.patience, may_spawn=settings.allow_spawn)
+        self._modern = ModernHttp(hub, settings.patience, may_spawn=settings.allow_spawn)
 
     def stop(self) -> None:
         """End every open stream and request, so that the HTTP server can close its connections."""
@@ -66,15 +66,18 @@ class HttpFront:
 
     async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
         path, method = scope["path"].rstrip("/"), scope["method"]
-        if path == "/healthz":
-            await send_json(send, {"status": "ok", "sessions": len(self._hub.sessions)})
-            return
         if method == "GET" and (document := self._gate.documents.get(path)) is not None:
             # Clients that are web pages have to read it before they have any credentials.
             await send_json(send, document, 200, ((b"access-control-allow-origin", b"*"),))
             return
+        await self._hosts.check(scope)
+        if path == "" and method in ("GET", "HEAD"):
+            await send_hint(send)
+            return
+        if path == "/healthz":
+            await send_json(send, {"status": "ok", "sessions": len(self._hub.sessions)})
+            return
         if path == "/metrics" and self._metrics is not None:
-            await self._hosts.check(scope)
             await self._gate.principal_of(scope)
             await send_body(send, self._metrics.exposition(), CONTENT_TYPE)
             return
@@ -83,7 +86,6 @@ class HttpFront:
         if method not in METHODS:
             allow = ((b"allow", ", ".join(METHODS).encode()),)
             raise Refused(405, PeerError(INVALID_REQUEST, "Method not allowed"), allow)
-        await self._hosts.check(scope)
         principal = await self._gate.principal_of(scope)
         service = self._services.find(path.removeprefix("/mcp").lstrip("/"), principal)
         if service is None:
@@ -99,7 +101,9 @@ class HttpFront:
                 refusal = PeerError(INVALID_REQUEST, f"In {version} there is only POST")
                 raise Refused(405, refusal, ((b"allow", b"POST"),))
             _check_version(version)
-            if scope["method"] == "GET":
+            if scope["method"] == "GET" and is_browser(headers):
+                await send_hint(send, 406)
+            elif scope["method"] == "GET":
                 _check_accept(headers, "text/event-stream")
                 await self._handshake.get(service, principal, headers, receive, send)
             else:

@@ -21,7 +21,16 @@ from emceepee.clock import Clock
 from emceepee.errors import EmceepeeError
 from emceepee.loopback import is_loopback
 
-__all__ = ["Issuer", "IssuerKeys", "IssuerUnavailable", "SigningKey", "is_confidential"]
+__all__ = [
+    "FRESH_SECONDS",
+    "PAUSE_SECONDS",
+    "STALE_SECONDS",
+    "Issuer",
+    "IssuerKeys",
+    "IssuerUnavailable",
+    "SigningKey",
+    "is_confidential",
+]
 
 JsonObject: TypeAlias = dict[str, Any]
 log = get_logger(__name__)

@@ -1,19 +1,33 @@
-"""A client's messages, told apart before anything else looks at them."""
+"""A client's messages, told apart before anything else looks at them, and the responses to them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from mcp_types import INVALID_REQUEST, PARSE_ERROR
+from mcp_types import INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR
+from structlog import get_logger
 
-from emceepee.errors import PeerError
+from emceepee.errors import EmceepeeError, PeerError
 from emceepee.jsontext import loads
 
-__all__ = ["Message", "Notification", "Request", "RequestId", "Response", "error_message", "parse", "result_message"]
+__all__ = [
+    "Message",
+    "Notification",
+    "Request",
+    "RequestId",
+    "Response",
+    "answered",
+    "as_peer_error",
+    "error_message",
+    "error_object",
+    "parse",
+    "result_message",
+]
 
 JsonObject: TypeAlias = dict[str, Any]
+log = get_logger(__name__)
 RequestId: TypeAlias = str | int
 
 
@@ -67,10 +81,28 @@ def result_message(request_id: RequestId, result: Mapping[str, Any]) -> JsonObje
 
 
 def error_message(request_id: RequestId | None, error: PeerError) -> JsonObject:
+    return {"jsonrpc": "2.0", "id": request_id, "error": error_object(error)}
+
+
+def error_object(error: PeerError) -> JsonObject:
     told: JsonObject = {"code": error.code, "message": error.message}
-    if error.data is not None:
-        told["data"] = error.data
-    return {"jsonrpc": "2.0", "id": request_id, "error": told}
+    return told if error.data is None else {**told, "data": error.data}
+
+
+def as_peer_error(error: EmceepeeError) -> PeerError:
+    """What a client is told of `error`: a server's own as it is, ours where there was none."""
+    return error if isinstance(error, PeerError) else PeerError(INTERNAL_ERROR, str(error))
+
+
+async def answered(request: Request, run: Callable[[], Awaitable[Mapping[str, Any]]]) -> JsonObject:
+    """The response message: the result that `run` returns, or the error that it ends with."""
+    try:
+        return result_message(request.id, await run())
+    except EmceepeeError as error:
+        return error_message(request.id, as_peer_error(error))
+    except Exception:
+        log.exception("request_failed", method=request.method)
+        return error_message(request.id, PeerError(INTERNAL_ERROR, "Internal error"))
 
 
 def _response(raw: JsonObject) -> Response:

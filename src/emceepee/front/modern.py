@@ -6,10 +6,11 @@ State is kept by the principal and the workspace that a request names, whatever 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, TypeAlias
 
+from mcp.shared.inbound import InboundLadderRejection, classify_inbound_request
 from mcp_types import (
-    INTERNAL_ERROR,
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
     MISSING_REQUIRED_CLIENT_CAPABILITY,
@@ -17,25 +18,25 @@ from mcp_types import (
 )
 from mcp_types.methods import CACHEABLE_METHODS
 from mcp_types.version import SUPPORTED_PROTOCOL_VERSIONS
-from structlog import get_logger
 
 from emceepee.core.tasks import Task
-from emceepee.errors import EmceepeeError, PeerError, TaskNotFound
+from emceepee.errors import PeerError, TaskNotFound
 from emceepee.front.client import TASKS_EXTENSION, ClientFacts
-from emceepee.front.jsonrpc import Request, error_message, result_message
+from emceepee.front.jsonrpc import Request, answered
 from emceepee.front.outcomes import AskedBack, BecameTask, Outcome
 from emceepee.front.request_state import Continuation, NotOurState, Opened, RequestStates, digest_of
 from emceepee.front.resources import RESOURCE_NOT_FOUND
 from emceepee.front.served import ServedRequest
+from emceepee.front.service import Service
 from emceepee.front.subscriptions import Subscription
 from emceepee.front.task_forms import extension_task, input_requests
-from emceepee.front.visit import Service, Visit
+from emceepee.front.visit import Visit
 from emceepee.hub import Hub, Origin, Session
+from emceepee.ids import secure_ids
 
-__all__ = ["DEFAULT_WORKSPACE", "ModernRequests"]
+__all__ = ["ModernRequests", "client_of"]
 
 JsonObject: TypeAlias = dict[str, Any]
-log = get_logger(__name__)
 
 DEFAULT_WORKSPACE = "default"
 
@@ -55,13 +56,40 @@ NO_CACHING: JsonObject = {"ttlMs": 0, "cacheScope": "private"}
 """What we say of results that come with no hint: servers of the handshake era tell of changes instead."""
 
 
+def client_of(request: Request, headers: Mapping[str, str] | None = None) -> ClientFacts:
+    """What a request says of its client.
+
+    Raises:
+        PeerError: it does not say all that it has to, or its headers say something else.
+    """
+    body = {"method": request.method, "params": dict(request.params)}
+    # White space around a header's value is none of it (RFC 9110), and not every HTTP parser takes it away.
+    stripped = None if headers is None else {name: value.strip() for name, value in headers.items()}
+    verdict = classify_inbound_request(body, headers=stripped)
+    if isinstance(verdict, InboundLadderRejection):
+        data = verdict.data
+        if isinstance(data, dict) and "supported" in data:
+            data = {**data, "supported": list(SUPPORTED_PROTOCOL_VERSIONS)}
+        raise PeerError(verdict.code, verdict.message, data)
+    return ClientFacts.of_request(
+        verdict.protocol_version, verdict.client_capabilities, verdict.client_info, request.params
+    )
+
+
 class ModernRequests:
     """Answers requests of any modern client; one for all of a front."""
 
-    def __init__(self, hub: Hub, states: RequestStates, *, may_spawn: bool) -> None:
+    def __init__(self, hub: Hub, *, may_spawn: bool) -> None:
         self._hub = hub
-        self._states = states
         self._may_spawn = may_spawn
+
+    @cached_property
+    def _states(self) -> RequestStates:
+        # Not before the first request: until the store is open, nobody knows the key.
+        limits = self._hub.settings.limits
+        lifetime = (limits.question_timeout_ms + limits.tasks.retention_ms) / 1000
+        clock = self._hub.clock
+        return RequestStates(self._hub.secret("request_state"), clock, secure_ids(clock), lifetime=lifetime)
 
     async def respond(
         self,
@@ -75,20 +103,17 @@ class ModernRequests:
         headers: Mapping[str, str] | None = None,
     ) -> JsonObject:
         """The response message; `workspace` is the one that the URL names."""
-        try:
+
+        async def run() -> JsonObject:
             session = await self._session(service, client, request, principal, workspace)
             visit = Visit(self._hub, session, client, request, served, may_spawn=self._may_spawn, headers=headers)
             with session.in_use():
-                result = await self._answer(service, visit)
-            return result_message(request.id, result)
-        except PeerError as error:
-            code = INVALID_PARAMS if error.code == RESOURCE_NOT_FOUND else error.code
-            return error_message(request.id, PeerError(code, error.message, error.data))
-        except EmceepeeError as error:
-            return error_message(request.id, PeerError(INTERNAL_ERROR, str(error)))
-        except Exception:
-            log.exception("request_failed", method=request.method)
-            return error_message(request.id, PeerError(INTERNAL_ERROR, "Internal error"))
+                try:
+                    return await self._answer(service, visit)
+                except PeerError as error:
+                    raise _of_this_era(error) from error
+
+        return await answered(request, run)
 
     async def _session(
         self, service: Service, client: ClientFacts, request: Request, principal: str, workspace: str | None
@@ -191,6 +216,11 @@ class ModernRequests:
                 except TaskNotFound:
                     continue
         raise PeerError(INVALID_PARAMS, f"Task not found: {task_id}")
+
+
+def _of_this_era(error: PeerError) -> PeerError:
+    code = INVALID_PARAMS if error.code == RESOURCE_NOT_FOUND else error.code
+    return PeerError(code, error.message, error.data)
 
 
 def _checked_answers(session: Session, task_id: str, responses: object) -> Mapping[str, Mapping[str, Any]]:

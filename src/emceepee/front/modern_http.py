@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 from mcp.shared.inbound import (
-    InboundLadderRejection,
-    classify_inbound_request,
     decode_header_value,
     find_duplicated_routing_header,
 )
 from mcp_types import HEADER_MISMATCH
-from mcp_types.version import SUPPORTED_PROTOCOL_VERSIONS
 from starlette.datastructures import Headers
 
+from emceepee.config import Patience
 from emceepee.errors import PeerError
 from emceepee.front.client import ClientFacts
-from emceepee.front.exchange import Exchange, Patience, send_json
-from emceepee.front.handshake_http import Posted
+from emceepee.front.exchange import Exchange, Posted, send_json
 from emceepee.front.jsonrpc import Request
-from emceepee.front.modern import ModernRequests
+from emceepee.front.modern import ModernRequests, client_of
 from emceepee.front.refusals import Refused
-from emceepee.front.request_state import RequestStates
 from emceepee.front.served import ServedRequest
-from emceepee.front.visit import Service
+from emceepee.front.service import Service
 from emceepee.hub import Hub
-from emceepee.ids import secure_ids
 
-__all__ = ["ModernHttp", "client_of", "request_states"]
+__all__ = ["ModernHttp"]
 
 NAMED_BY_TASK = ("tasks/get", "tasks/update", "tasks/cancel")
 """Methods whose `Mcp-Name` is the task's id, which the SDK does not look at."""
@@ -35,8 +30,7 @@ class ModernHttp:
     def __init__(self, hub: Hub, patience: Patience, *, may_spawn: bool) -> None:
         self._hub = hub
         self._patience = patience
-        self._may_spawn = may_spawn
-        self._requests: ModernRequests | None = None
+        self._requests = ModernRequests(hub, may_spawn=may_spawn)
         self._served: set[ServedRequest] = set()
 
     def stop(self) -> None:
@@ -62,7 +56,7 @@ class ModernHttp:
         self._served.add(exchange.request)
         try:
             await exchange.run(
-                lambda served: self._modern().respond(
+                lambda served: self._requests.respond(
                     service,
                     client,
                     message,
@@ -74,38 +68,6 @@ class ModernHttp:
             )
         finally:
             self._served.discard(exchange.request)
-
-    def _modern(self) -> ModernRequests:
-        # Not before the first request: until the store is open, nobody knows the key.
-        if self._requests is None:
-            self._requests = ModernRequests(self._hub, request_states(self._hub), may_spawn=self._may_spawn)
-        return self._requests
-
-
-def request_states(hub: Hub) -> RequestStates:
-    limits = hub.settings.limits
-    lifetime = (limits.question_timeout_ms + limits.tasks.retention_ms) / 1000
-    return RequestStates(hub.secret("request_state"), hub.clock, secure_ids(hub.clock), lifetime=lifetime)
-
-
-def client_of(request: Request, headers: Headers | None = None) -> ClientFacts:
-    """What a request says of its client.
-
-    Raises:
-        PeerError: it does not say all that it has to, or its headers say something else.
-    """
-    body = {"method": request.method, "params": dict(request.params)}
-    # White space around a header's value is none of it (RFC 9110), and not every HTTP parser takes it away.
-    stripped = None if headers is None else {name: value.strip() for name, value in headers.items()}
-    verdict = classify_inbound_request(body, headers=stripped)
-    if isinstance(verdict, InboundLadderRejection):
-        data = verdict.data
-        if isinstance(data, dict) and "supported" in data:
-            data = {**data, "supported": list(SUPPORTED_PROTOCOL_VERSIONS)}
-        raise PeerError(verdict.code, verdict.message, data)
-    return ClientFacts.of_request(
-        verdict.protocol_version, verdict.client_capabilities, verdict.client_info, request.params
-    )
 
 
 def _check(request: Request, headers: Headers) -> ClientFacts:

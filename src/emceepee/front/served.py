@@ -3,114 +3,29 @@
 from __future__ import annotations
 
 import re
-import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from itertools import count
 from typing import Any, TypeAlias
 
 import anyio
 
 from emceepee.core.progress import ProgressRelay
 from emceepee.core.questions import Question, QuestionKind
-from emceepee.errors import PeerError
+from emceepee.front.asking import Asking, Post
 from emceepee.front.client import ClientFacts
-from emceepee.front.jsonrpc import Response
-from emceepee.hub import Attendant, Session
+from emceepee.hub import Attendant
 from emceepee.tools import HangUp
 
-__all__ = ["Asking", "ServedRequest", "cancelled", "hang_up_of"]
+__all__ = ["ServedRequest", "cancelled"]
 
 JsonObject: TypeAlias = dict[str, Any]
-Post: TypeAlias = Callable[[JsonObject], None]
-
-RELATED_TASK_META_KEY = "io.modelcontextprotocol/related-task"
-
-_METHOD_OF: Mapping[QuestionKind, str] = {
-    "elicitation": "elicitation/create",
-    "sampling": "sampling/createMessage",
-}
 
 _TIMEOUT_WORDS = re.compile(r"time[d\s_-]*out|-32001", re.IGNORECASE)
 """How SDKs say that they lost patience; the npm one writes "McpError: MCP error -32001: Request timed out"."""
 
 
-def hang_up_of(reason: object) -> HangUp:
+def _hang_up_of(reason: object) -> HangUp:
     """What a client means that cancels a request with `reason`: a timeout gives up the waiting, not the work."""
     return "timed_out" if isinstance(reason, str) and _TIMEOUT_WORDS.search(reason) else "cancelled"
-
-
-def method_of(kind: QuestionKind) -> str:
-    return _METHOD_OF[kind]
-
-
-@dataclass(slots=True)
-class _Waiting:
-    answered: anyio.Event = field(default_factory=anyio.Event)
-    outcome: Mapping[str, Any] = field(default_factory=dict)
-
-
-class Asking:
-    """Our own requests to one handshake client, which wait for its answers."""
-
-    def __init__(self, session: Session, client: ClientFacts) -> None:
-        self.client = client
-        self._session = session
-        # Not only a number: the client may answer something that was asked before a restart.
-        name = secrets.token_hex(4)
-        self._ids = (f"emceepee-{name}-{number}" for number in count(1))
-        self._open: dict[str, str] = {}
-        self._requests: dict[str, _Waiting] = {}
-
-    async def request(self, method: str, params: JsonObject, post: Post) -> Mapping[str, Any]:
-        """Ask the client something that is nobody's question.
-
-        Raises:
-            PeerError: it answered with an error.
-        """
-        number = next(self._ids)
-        waiting = self._requests[number] = _Waiting()
-        try:
-            post({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
-            await waiting.answered.wait()
-        finally:
-            del self._requests[number]
-        if not isinstance(result := waiting.outcome.get("result"), Mapping):
-            raise _error_in(waiting.outcome)
-        return result
-
-    def ask(self, question: Question, post: Post) -> None:
-        number = next(self._ids)
-        self._open[number] = question.request_id
-        params = dict(question.params)
-        params.pop("task", None)
-        if question.task_id is not None:
-            related = {RELATED_TASK_META_KEY: {"taskId": question.task_id}}
-            params["_meta"] = {**(params.get("_meta") or {}), **related}
-        post({"jsonrpc": "2.0", "id": number, "method": method_of(question.kind), "params": params})
-
-    def withdraw(self, request_id: str, reason: str, post: Post) -> None:
-        """Tell the client that a question needs no answer any more; one that it has answered is forgotten already."""
-        for number, asked in list(self._open.items()):
-            if asked == request_id:
-                del self._open[number]
-                params = {"requestId": number, "reason": reason}
-                post({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
-
-    async def answered(self, response: Response) -> None:
-        """The client's response to a request of ours; one that nobody waits for is dropped."""
-        if (waiting := self._requests.get(str(response.id))) is not None:
-            waiting.outcome = response.outcome
-            waiting.answered.set()
-            return
-        request_id = self._open.pop(str(response.id), None)
-        if request_id is None:
-            return
-        outcome = response.outcome
-        if isinstance(outcome.get("result"), Mapping):
-            await self._session.questions.answer(request_id, outcome["result"])
-        else:
-            await self._session.questions.refuse(request_id, _error_in(outcome))
 
 
 class ServedRequest(Attendant):
@@ -205,17 +120,10 @@ def cancelled(served: Mapping[str | int, ServedRequest], params: Mapping[str, An
         and not isinstance(request_id, bool)
         and (request := served.get(request_id)) is not None
     ):
-        request.end(hang_up_of(params.get("reason")))
+        request.end(_hang_up_of(params.get("reason")))
 
 
 def _progress_token(params: Mapping[str, Any] | None) -> str | int | None:
     meta = (params or {}).get("_meta")
     token = meta.get("progressToken") if isinstance(meta, Mapping) else None
     return token if isinstance(token, str | int) and not isinstance(token, bool) else None
-
-
-def _error_in(outcome: Mapping[str, Any]) -> PeerError:
-    error = outcome.get("error")
-    if not isinstance(error, Mapping) or not isinstance(error.get("code"), int):
-        return PeerError(-32603, "The client answered with nonsense")
-    return PeerError(error["code"], str(error.get("message", "")), error.get("data"))

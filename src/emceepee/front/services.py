@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from emceepee.front.combined import AllService
 from emceepee.front.hub_service import HubService
+from emceepee.front.service import Service
 from emceepee.front.transparent import ServerService
-from emceepee.front.visit import Service
 from emceepee.hub import Hub
 
 __all__ = ["Services"]

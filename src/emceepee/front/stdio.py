@@ -17,15 +17,16 @@ import anyio.abc
 import anyio.to_thread
 from mcp_types import INTERNAL_ERROR, INVALID_REQUEST, PROTOCOL_VERSION_META_KEY
 
+from emceepee.config import HttpSettings, Patience
 from emceepee.errors import EmceepeeError, PeerError
+from emceepee.front.asking import Asking
 from emceepee.front.client import ClientFacts
 from emceepee.front.handshake import HandshakeClient, open_client
-from emceepee.front.jsonrpc import Notification, Request, error_message, parse, result_message
-from emceepee.front.modern import ModernRequests
-from emceepee.front.modern_http import client_of, request_states
-from emceepee.front.served import Asking, ServedRequest, cancelled
+from emceepee.front.jsonrpc import Notification, Request, as_peer_error, error_message, parse, result_message
+from emceepee.front.modern import ModernRequests, client_of
+from emceepee.front.served import ServedRequest, cancelled
+from emceepee.front.service import Service
 from emceepee.front.services import Services
-from emceepee.front.visit import Service
 from emceepee.hub import LOCAL, Hub
 from emceepee.jsontext import dumps
 
@@ -33,6 +34,8 @@ __all__ = ["StdioFront", "claimed_stdio"]
 
 JsonObject: TypeAlias = dict[str, Any]
 T = TypeVar("T")
+
+_DEFAULTS = HttpSettings()
 
 MAX_UNSENT = 1000
 """Lines that wait for a slow reader; beyond that the tools wait with them."""
@@ -64,8 +67,8 @@ class StdioFront:
         *,
         endpoint: str = "",
         workspace: str | None = None,
-        keepalive: float = 15.0,
-        max_line_bytes: int = 4 * 1024 * 1024,
+        max_line_bytes: int = _DEFAULTS.max_body_bytes,
+        patience: Patience = _DEFAULTS.patience,
     ) -> None:
         self._max_line_bytes = max_line_bytes
         self._hub = hub
@@ -73,11 +76,11 @@ class StdioFront:
         self._stdout = stdout
         self._endpoint = endpoint
         self._workspace = workspace
-        self._keepalive = keepalive
+        self._patience = patience
         self._services = Services(hub)
         self._served: dict[str | int, ServedRequest] = {}
         self._client: HandshakeClient | None = None
-        self._modern: ModernRequests | None = None
+        self._modern = ModernRequests(hub, may_spawn=True)
         self._in_use = ExitStack()
         self._outbox, self._outbox_reader = anyio.create_memory_object_stream[JsonObject](MAX_UNSENT)
 
@@ -139,10 +142,8 @@ class StdioFront:
             self._client, result = await open_client(
                 self._hub, self._service(), request.params, principal=LOCAL, may_spawn=True
             )
-        except PeerError:
-            raise
         except EmceepeeError as error:
-            raise PeerError(INTERNAL_ERROR, str(error)) from None
+            raise as_peer_error(error) from None
         self._client.standalone = self._post
         # A client at the other end of a pipe is there, however long it says nothing.
         self._in_use.enter_context(self._client.session.in_use())
@@ -150,11 +151,11 @@ class StdioFront:
 
     def _serve_modern(self, request: Request, requests: anyio.abc.TaskGroup) -> None:
         facts = client_of(request)
-        if self._modern is None:
-            self._modern = ModernRequests(self._hub, request_states(self._hub), may_spawn=True)
-        modern, service = self._modern, self._service()
+        service = self._service()
         served = self._register(request, facts)
-        respond = partial(modern.respond, service, facts, request, served, principal=LOCAL, workspace=self._workspace)
+        respond = partial(
+            self._modern.respond, service, facts, request, served, principal=LOCAL, workspace=self._workspace
+        )
         requests.start_soon(self._serve, served, respond)
 
     def _service(self) -> Service:
@@ -182,7 +183,7 @@ class StdioFront:
 
     async def _fill_silence(self, served: ServedRequest) -> None:
         while served.wants_progress:
-            with self._hub.clock.move_on_after(self._keepalive):
+            with self._hub.clock.move_on_after(self._patience.keepalive):
                 await anyio.sleep_forever()
             served.heartbeat()
 

@@ -14,7 +14,7 @@ from emceepee.clock import Clock
 from emceepee.front.replay import ReplayBuffer
 from emceepee.jsontext import dumps
 
-__all__ = ["END_OF_BODY", "PING", "EventStream", "encoded", "flushed", "watch_for_disconnect"]
+__all__ = ["END_OF_BODY", "EventStream", "encoded", "flushed", "watch_for_disconnect"]
 
 MAX_UNSENT = 100
 """Messages that wait for a slow reader; beyond that the oldest notification goes: the newest says it all."""
@@ -63,10 +63,6 @@ class EventStream:
         """Set when the last message has been written."""
         self.can_resume = False
         """Whether the client has been told an id that it could come back with."""
-
-    @property
-    def is_attached(self) -> bool:
-        return self._connection is not None
 
     def post(self, message: Mapping[str, Any]) -> None:
         if not self._is_final:

@@ -11,11 +11,12 @@ from mcp_types import INVALID_PARAMS
 
 from emceepee.core.tasks import Task
 from emceepee.errors import PeerError, TaskNotFound
+from emceepee.front.service import Service
 from emceepee.front.task_forms import extension_task
-from emceepee.front.visit import Service, Visit
+from emceepee.front.visit import Visit
 from emceepee.hub import Session
 
-__all__ = ["Subscription"]
+__all__ = ["SUBSCRIPTION_ID_META_KEY", "Subscription"]
 
 JsonObject: TypeAlias = dict[str, Any]
 FindTask: TypeAlias = Callable[[str, object], tuple[Session, Task]]

@@ -10,8 +10,10 @@ from mcp_types import INTERNAL_ERROR
 from emceepee.clock import isoformat
 from emceepee.core.questions import Question
 from emceepee.core.tasks import Task
+from emceepee.errors import PeerError
+from emceepee.front.asking import RELATED_TASK_META_KEY, method_of
 from emceepee.front.client import ClientFacts
-from emceepee.front.served import RELATED_TASK_META_KEY, method_of
+from emceepee.front.jsonrpc import error_object
 from emceepee.hub import Session
 
 __all__ = ["error_of", "extension_task", "handshake_task", "input_requests", "with_related_task"]
@@ -43,7 +45,7 @@ def extension_task(session: Session, task: Task, client: ClientFacts, *, is_new:
     elif status == "completed":
         shown["result"] = _complete(task.result or {})
     elif status == "failed":
-        shown["error"] = error_of(task)
+        shown["error"] = error_object(error_of(task))
     return shown
 
 
@@ -65,12 +67,12 @@ def input_requests(questions: list[Question]) -> JsonObject:
     }
 
 
-def error_of(task: Task) -> JsonObject:
-    """Why a task has no result, as a JSON-RPC error: the server's own where it was one."""
-    if task.peer_error is not None:
-        return dict(task.peer_error)
+def error_of(task: Task) -> PeerError:
+    """Why a task has no result: the server's own error where it was one."""
+    if (error := task.peer_error) is not None:
+        return PeerError(error["code"], error["message"], error.get("data"))
     reason = "The task's time ran out" if task.status == "expired" else task.error
-    return {"code": INTERNAL_ERROR, "message": reason or f"The task was {task.status}"}
+    return PeerError(INTERNAL_ERROR, reason or f"The task was {task.status}")
 
 
 def with_related_task(result: Mapping[str, Any], task_id: str) -> JsonObject:

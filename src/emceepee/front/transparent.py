@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 import anyio
 from mcp.shared.inbound import validate_mcp_param_headers
-from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
+from mcp_types import INVALID_PARAMS
 from mcp_types.methods import INPUT_REQUIRED_METHODS
 from structlog import get_logger
 
@@ -22,7 +22,7 @@ from emceepee.core.tasks import Task
 from emceepee.errors import EmceepeeError, PeerError, WireError
 from emceepee.front.capabilities import capabilities_for
 from emceepee.front.client import ClientFacts
-from emceepee.front.jsonrpc import Request
+from emceepee.front.jsonrpc import Request, as_peer_error
 from emceepee.front.outcomes import AskedBack, BecameTask, Outcome, can_be_asked_back
 from emceepee.front.subscriptions import SUBSCRIPTION_ID_META_KEY
 from emceepee.front.task_forms import error_of
@@ -67,7 +67,8 @@ class ServerService:
         try:
             match visit.method:
                 case "logging/setLevel":
-                    await server.set_log_level(_string(visit, "level"))
+                    await server.set_log_level(level := _string(visit, "level"))
+                    self.link(visit.session).wishes.set_log_level(level)
                     return {}
                 case "resources/subscribe":
                     await self._subscribe(visit.session, server, _string(visit, "uri"))
@@ -91,7 +92,7 @@ class ServerService:
     def on_client_notification(self, session: Session, method: str, params: Mapping[str, Any]) -> None:
         """Passed on, but for what only concerns the client's connection to us."""
         if method not in ("notifications/initialized", "notifications/progress"):
-            session.spawn(_contained, self._notify, session, method, params)
+            session.spawn(self._contained, self._notify, session, method, params)
 
     def passed_on(self, server: str, method: str, params: Mapping[str, Any]) -> JsonObject | None:
         if server != self.name:
@@ -107,7 +108,7 @@ class ServerService:
             for uri in uris:
                 await self._subscribe(session, server, uri)
                 listened.append(uri)
-            await server.listening()
+            await server.wait_until_listening()
         except BaseException as error:
             self.stop_listening(session, listened)
             if isinstance(error, WireError):
@@ -117,7 +118,7 @@ class ServerService:
     def stop_listening(self, session: Session, uris: Sequence[str]) -> None:
         for uri in uris:
             if not session.is_closing:
-                session.spawn(_contained, self._unsubscribe, session, uri)
+                session.spawn(self._contained, self._unsubscribe, session, uri)
 
     def is_subscribed(self, session: Session, uri: str) -> bool:
         return uri in self._subscribers.get(session, ())
@@ -128,7 +129,7 @@ class ServerService:
         try:
             return session.link(self.name)
         except EmceepeeError as error:
-            raise PeerError(INTERNAL_ERROR, str(error)) from None
+            raise as_peer_error(error) from None
 
     async def server(self, session: Session) -> ServerConnection:
         """
@@ -138,14 +139,15 @@ class ServerService:
         try:
             return await self.link(session).connected()
         except EmceepeeError as error:
-            raise PeerError(INTERNAL_ERROR, str(error)) from None
+            raise as_peer_error(error) from None
 
     async def _subscribe(self, session: Session, server: ServerConnection, uri: str) -> None:
         """Several listeners of one workspace share a subscription; a client that repeats itself still has only one."""
         await server.subscribe(uri)
         count = self._subscribers.setdefault(session, Counter())
         count[uri] = 1 if session.origin.workspace is None else count[uri] + 1
-        self.link(session).subscriptions[uri] = None
+        # In a workspace it is a stream that listens, and ends with its client.
+        self.link(session).wishes.subscribe(uri, is_kept=session.origin.workspace is None)
 
     async def _unsubscribe(self, session: Session, uri: str) -> None:
         count = self._subscribers.setdefault(session, Counter())
@@ -154,7 +156,7 @@ class ServerService:
             return
         del count[uri]
         link = self.link(session)
-        link.subscriptions.pop(uri, None)
+        link.wishes.unsubscribe(uri)
         if link.server is not None:
             await link.server.unsubscribe(uri)
 
@@ -162,6 +164,13 @@ class ServerService:
         link = self.link(session)
         if link.server is not None and link.server.era == "handshake":
             await link.server.notify(method, params)
+
+    async def _contained(self, run: Callable[..., Awaitable[None]], *args: object) -> None:
+        """Something that nobody waits for: its failure is no reason to end the session."""
+        try:
+            await run(*args)
+        except EmceepeeError as error:
+            log.info("not_passed_on", server=self.name, error=str(error))
 
     # Calls
 
@@ -235,19 +244,6 @@ class ServerService:
             raise
 
 
-async def _contained(run: Callable[..., Awaitable[None]], *args: object) -> None:
-    """Something that nobody waits for: its failure is no reason to end the session."""
-    try:
-        await run(*args)
-    except EmceepeeError as error:
-        log.info("not_passed_on", error=str(error))
-
-
-def as_peer_error(error: EmceepeeError) -> PeerError:
-    """A server's own error as it is; ours in its place where there was none."""
-    return error if isinstance(error, PeerError) else PeerError(INTERNAL_ERROR, str(error))
-
-
 def _behalf(client: ClientFacts) -> OnBehalfOf | None:
     return OnBehalfOf(client.capabilities, client.info) if client.is_modern else None
 
@@ -266,8 +262,7 @@ def _result_of_call(call: Call) -> JsonObject:
 def _result_of_task(task: Task) -> JsonObject:
     if task.status == "completed":
         return dict(task.result or {})
-    error = error_of(task)
-    raise PeerError(error["code"], error["message"], error.get("data"))
+    raise error_of(task)
 
 
 def _ttl(visit: Visit, *, takes_tasks: bool) -> int | None:

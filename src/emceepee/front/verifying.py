@@ -16,7 +16,7 @@ from emceepee.config import OAuthSettings
 from emceepee.errors import EmceepeeError
 from emceepee.front.issuer import Issuer, IssuerUnavailable
 
-__all__ = ["BadToken", "IntrospectingVerifier", "SignatureVerifier", "Verifier"]
+__all__ = ["REMEMBERED_SECONDS", "BadToken", "IntrospectingVerifier", "SignatureVerifier", "Verifier"]
 
 Claims: TypeAlias = Mapping[str, Any]
 

@@ -7,6 +7,7 @@ the calls in flight. What a client sees of this is shaped in `emceepee.tools`.
 from emceepee.hub.attendant import Attendant
 from emceepee.hub.authorizations import Authorizations
 from emceepee.hub.call import Call
+from emceepee.hub.calls import CancelOutcome
 from emceepee.hub.hub import Hub
 from emceepee.hub.link import Link
 from emceepee.hub.origin import LOCAL, Origin
@@ -20,6 +21,7 @@ __all__ = [
     "Authorizations",
     "Call",
     "CallOutcome",
+    "CancelOutcome",
     "Forwarded",
     "Hub",
     "Link",

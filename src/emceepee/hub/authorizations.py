@@ -7,7 +7,7 @@ from weakref import WeakValueDictionary
 
 from emceepee.client import Consent, OAuthOptions, ServerAuth, Target, TokenFile
 from emceepee.config import OAuthConfig, ServerConfig
-from emceepee.hub.link import target_of
+from emceepee.hub.targets import target_of
 
 __all__ = ["Authorizations"]
 

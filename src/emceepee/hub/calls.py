@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from itertools import count
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import anyio.abc
 from structlog import get_logger
@@ -22,6 +22,7 @@ from emceepee.core.timers import Timer
 from emceepee.errors import (
     EmceepeeError,
     PeerError,
+    ServerDisconnected,
     SessionClosed,
     ToolError,
     TooManyTasks,
@@ -34,9 +35,15 @@ from emceepee.hub.link import Link
 from emceepee.hub.telemetry import CallOutcome, Telemetry
 from emceepee.hub.work import Work
 
-__all__ = ["CallRunner"]
+__all__ = ["CallRunner", "CancelOutcome"]
 
 log = get_logger(__name__)
+
+CancelOutcome: TypeAlias = Literal["told", "told_later", "not_told", "has_ended"]
+"""Whether the server knows that its work is not wanted any more, or has no way to be told, or is done with it."""
+
+CANCEL_SECONDS = 600.0
+"""How long a server that is away is waited for, to be told that a task of its own is cancelled."""
 
 TASK_HAS_ENDED = -32602
 """What a server answers to the cancellation of a task that is over."""
@@ -162,22 +169,28 @@ class CallRunner:
         """The client does not want it any more: end it here, and tell the server."""
         self._stop(call, "cancelled")
 
-    async def cancel_task(self, call: Call) -> bool:
-        """End the call of a task; False if its server says that it has ended already, so that its result is coming."""
+    async def cancel_task(self, call: Call) -> CancelOutcome:
+        """End the call of a task, unless its server says that it has ended already: then its result is coming."""
         server, server_task = call.link.server, call.server_task
-        if server is not None and server_task is not None and server.can_cancel_tasks:
+        outcome: CancelOutcome = "told"
+        if server_task is not None and server is None:
+            outcome = "told_later"
+        elif server_task is not None and server is not None and not server.can_cancel_tasks:
+            outcome = "not_told"
+        elif server_task is not None and server is not None:
             call.is_cancelling = True
             try:
                 await server.cancel_task(server_task.task_id)
+                call.server_task = None
             except PeerError as error:
                 if error.code == TASK_HAS_ENDED:
                     call.is_cancelling = False
-                    return False
-            except WireError as error:
-                log.warning("cancel_not_delivered", server=call.server, task_id=call.task_id, error=str(error))
-            call.server_task = None
+                    return "has_ended"
+                call.server_task = None
+            except WireError:
+                outcome = "told_later"
         self._stop(call, "cancelled")
-        return True
+        return outcome
 
     def hurry(self, task_id: str) -> None:
         """Have the server asked about its task now."""
@@ -277,14 +290,18 @@ class CallRunner:
         call.scope.cancel()
 
     async def _cancel_at_server(self, call: Call) -> None:
-        """A task of the server's is ended by name; ending our side of the call would not do."""
-        server, server_task = call.link.server, call.server_task
-        if server is None or server_task is None or not server.can_cancel_tasks:
+        """A task of the server's is ended by name, once the server is there; ending our side would not do."""
+        if (server_task := call.server_task) is None:
             return
-        try:
-            await server.cancel_task(server_task.task_id)
-        except WireError as error:
-            log.info("cancel_not_delivered", server=call.server, task_id=call.task_id, error=str(error))
+        with self._clock.move_on_after(CANCEL_SECONDS) as waiting:
+            try:
+                server = await call.link.back()
+                if server.can_cancel_tasks:
+                    await server.cancel_task(server_task.task_id)
+            except (ServerDisconnected, WireError) as error:
+                log.info("cancel_not_delivered", server=call.server, task_id=call.task_id, error=str(error))
+        if waiting.cancelled_caught:
+            log.info("cancel_not_delivered", server=call.server, task_id=call.task_id, error="the server is away")
 
     def _make_task(self, call: Call) -> Task:
         task = self._state.tasks.create(

@@ -16,11 +16,11 @@ from emceepee.concurrency import task_group
 from emceepee.config import HubSettings, ServerConfig
 from emceepee.errors import EmceepeeError, HubStopping
 from emceepee.hub.journal import Memories, forget_server, recall, save_secret, save_server, save_session
-from emceepee.hub.link import target_of
 from emceepee.hub.origin import LOCAL, Origin
 from emceepee.hub.registry import ServerRegistry
 from emceepee.hub.session import Session
 from emceepee.hub.shared import Shared
+from emceepee.hub.targets import target_of
 from emceepee.hub.telemetry import Telemetry
 from emceepee.ids import secure_ids
 from emceepee.store import MemoryStore, Store

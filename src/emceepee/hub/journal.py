@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any, TypeAlias
 
+from pydantic import ValidationError
+from structlog import get_logger
+
 from emceepee.clock import Clock
-from emceepee.config import ServerConfig
+from emceepee.config import ServerConfig, problems_of
 from emceepee.core.deadlines import DeadlineQueue
 from emceepee.core.events import Event
 from emceepee.core.journal import Journal
@@ -17,6 +21,7 @@ from emceepee.core.timers import Timer
 from emceepee.hub.late_events import LateEvents
 from emceepee.hub.origin import LOCAL, Origin
 from emceepee.hub.server_sessions import KeptSession, ServerSessions
+from emceepee.hub.wishes import Wishes
 from emceepee.store import Key, Store
 
 __all__ = [
@@ -32,6 +37,8 @@ __all__ = [
 ]
 
 JsonObject: TypeAlias = dict[str, Any]
+
+log = get_logger(__name__)
 
 NOBODY = ""
 """The owner of what belongs to no session, and of the local user's servers; those of others have their principal."""
@@ -65,6 +72,7 @@ class StoreJournal(Journal):
         self._owed = 0
         self._paid = 0
         self.server_sessions = ServerSessions(self._save_server_session)
+        self._kept_wishes: dict[str, JsonObject] = {}
 
     @property
     def owes(self) -> bool:
@@ -150,6 +158,21 @@ class StoreJournal(Journal):
         else:
             self._store.delete(key)
 
+    def wishes(self, server: str) -> Wishes:
+        """What the client has asked a server for once and for all; `restore_wishes` says what that was before."""
+        return Wishes(partial(self._save_wishes, server), self._kept_wishes.pop(server, None))
+
+    def restore_wishes(self, server: str, kept: JsonObject) -> None:
+        self._kept_wishes[server] = kept
+
+    def _save_wishes(self, server: str, kept: JsonObject | None) -> None:
+        if self._is_stopped:
+            return
+        if kept is None:
+            self._delete("wishes", server)
+        else:
+            self._put("wishes", server, kept)
+
     def _save_server_session(self, server: str, kept: KeptSession | None) -> None:
         if self._is_stopped:
             return
@@ -185,6 +208,8 @@ class SessionMemories:
     waiting_calls: dict[str, WaitingCall] = field(default_factory=dict)
     """By task."""
     server_sessions: dict[str, KeptSession] = field(default_factory=dict)
+    wishes: dict[str, JsonObject] = field(default_factory=dict)
+    """By server."""
 
 
 @dataclass(slots=True)
@@ -223,22 +248,37 @@ def recall(records: Mapping[Key, JsonObject]) -> Memories:
             origin = Origin(**value.get("origin", {}))
             memories.sessions[key.owner] = SessionMemories(value["last_active_at"], origin)
         elif key.kind == "server":
-            memories.servers.append((ServerConfig.model_validate(value), key.owner or LOCAL))
+            memories.servers += _recalled_server(key, value)
         elif key.kind == "secret":
             memories.secrets[key.id] = value["value"]
     for key, value in sorted(records.items()):
-        if (session := memories.sessions.get(key.owner)) is None:
-            continue
-        if key.kind == "task":
-            session.tasks.append(Task(**value))
-        elif key.kind == "event":
-            session.events.append(Event(**value))
-        elif key.kind == "events_lost":
-            session.events_lost = value["count"]
-        elif key.kind == "question":
-            session.questions.append(Question(**value))
-        elif key.kind == "waiting_call":
-            session.waiting_calls[key.id] = WaitingCall(**value)
-        elif key.kind == "server_session":
-            session.server_sessions[key.id] = KeptSession.from_json(value)
+        if (session := memories.sessions.get(key.owner)) is not None:
+            _recall_of_session(session, key, value)
     return memories
+
+
+def _recall_of_session(session: SessionMemories, key: Key, value: JsonObject) -> None:
+    match key.kind:
+        case "task":
+            session.tasks.append(Task(**value))
+        case "event":
+            session.events.append(Event(**value))
+        case "events_lost":
+            session.events_lost = value["count"]
+        case "question":
+            session.questions.append(Question(**value))
+        case "waiting_call":
+            session.waiting_calls[key.id] = WaitingCall(**value)
+        case "server_session":
+            session.server_sessions[key.id] = KeptSession.from_json(value)
+        case "wishes":
+            session.wishes[key.id] = value
+
+
+def _recalled_server(key: Key, value: JsonObject) -> list[tuple[ServerConfig, str]]:
+    try:
+        return [(ServerConfig.model_validate(value), key.owner or LOCAL)]
+    except ValidationError as error:
+        # What was good enough when it was stored must not keep the hub from starting.
+        log.warning("server_not_restored", server=key.id, problems=problems_of(error))
+        return []

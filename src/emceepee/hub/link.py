@@ -7,7 +7,6 @@ as `core/links.py` says. What comes from the server goes to the session through 
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
@@ -17,30 +16,26 @@ import anyio
 import anyio.abc
 from structlog import get_logger
 
-from emceepee.client import (
-    ClientOptions,
-    EraChoice,
-    Http,
-    Question,
-    ServerAuth,
-    ServerConnection,
-    Sse,
-    Stdio,
-    Target,
-    connect,
-)
+from emceepee.client import ClientOptions, EraChoice, Http, Question, ServerConnection, Target, connect
 from emceepee.clock import Clock
 from emceepee.config import ServerConfig
 from emceepee.core.backoff import Backoff
 from emceepee.core.buffers import LogSource
 from emceepee.core.links import LinkIdentity, LinkLife, LinkStatus, ReconnectKind, Retry
 from emceepee.errors import ServerDisconnected, ToolNotFound, WireError
+from emceepee.hub.seen_lists import SeenLists
 from emceepee.hub.server_sessions import ServerSessions
+from emceepee.hub.wishes import Wishes
 
-__all__ = ["Link", "LinkSink", "LinkStatus", "target_of"]
+__all__ = ["Link", "LinkSink"]
 
 JsonObject: TypeAlias = dict[str, Any]
 log = get_logger(__name__)
+
+NEW_WANTED = "a new connection was asked for"
+
+PREPARATION_SECONDS = 60.0
+"""For the answers that a connection cannot be used without; as long as for the handshake."""
 
 PROGRAM_RESTARTS = 5
 """How often in a row a program is started again; after that it is broken, and somebody has to look at it."""
@@ -92,7 +87,10 @@ class _Attempt:
     over: anyio.Event = field(default_factory=anyio.Event)
     """Set when the next attempt, if there is one, has taken this one's place."""
     is_retired: bool = False
-    """Its connection is to be used no more."""
+    """Its connection is to be used no more: another one is wanted."""
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+
+    is_under_way: bool = False
 
     @property
     def usable(self) -> ServerConnection | None:
@@ -111,6 +109,7 @@ class Link:
         *,
         find_target: Callable[[ServerConfig], Target],
         sessions: ServerSessions,
+        wishes: Wishes,
         question_timeout_ms: int,
         backoff: Backoff,
         roots: Sequence[str] = (),
@@ -122,8 +121,8 @@ class Link:
         self.life = LinkLife(backoff, budget=PROGRAM_RESTARTS if config.is_program else None)
         self.tools: dict[str, JsonObject] = {}
         """The server's tools by name, as of the last time that it was asked; kept over a disconnect."""
-        self.subscriptions: dict[str, None] = {}
-        """The resources that the client wants to be told of; asked for again after a reconnect."""
+        self.lists = SeenLists()
+        self.wishes = wishes
         self._sink = sink
         self._clock = clock
         self._tasks = tasks
@@ -138,8 +137,9 @@ class Link:
         self._refreshing = False
         self._is_stale = False
         """The tools have changed since the server was last asked for them."""
-        self._failures: Counter[str] = Counter()
-        """How often each reason kept it from connecting, since it was connected last."""
+        self._last_failure = ""
+        self._failure_count = 0
+        """How often in a row that has kept it from connecting."""
         self._last_words = ""
         """What a program wrote last to its stderr: mostly why it ended."""
 
@@ -176,7 +176,7 @@ class Link:
             if not attempt.done.is_set():
                 self._hurry.set()
                 await attempt.done.wait()
-            if attempt.server is None:
+            if attempt.server is None and not attempt.is_retired:
                 raise ServerDisconnected(self.name, attempt.error or "the connection was closed")
             if (server := attempt.usable) is not None:
                 return server
@@ -199,9 +199,12 @@ class Link:
         """Have a new connection made now, whatever became of the old one."""
         self.life.forgive()
         self._wants_new_session = True
-        if self._attempt is not None and (server := self._attempt.usable) is not None:
-            self._attempt.is_retired = True
-            server.hang_up("a new connection was asked for")
+        if (attempt := self._attempt) is not None and attempt.is_under_way:
+            attempt.is_retired = True
+            if attempt.server is not None:
+                attempt.server.hang_up(NEW_WANTED)
+            else:
+                attempt.scope.cancel()
         self.start()
 
     async def server_for_tool(self, tool: str) -> ServerConnection:
@@ -244,20 +247,30 @@ class Link:
 
     async def _connection(self, attempt: _Attempt) -> str:
         """One connection from its beginning to its end; says why it ended."""
+        attempt.is_under_way = True
         try:
-            async with connect(self._target(), options=self._options(), sink=self, clock=self._clock) as server:
-                tools_before = self.tools
-                await self.refresh_tools(server)
-                for uri in tuple(self.subscriptions):
-                    await server.subscribe(uri)
-                self._opened(attempt, server, tools_before)
-                await server.closed.wait()
-                return server.lost_reason
+            with attempt.scope:
+                async with connect(self._target(), options=self._options(), sink=self, clock=self._clock) as server:
+                    tools_before = self.tools
+                    with self._clock.move_on_after(PREPARATION_SECONDS) as preparing:
+                        await self._prepare(server)
+                    if preparing.cancelled_caught:
+                        return f"it did not say within {PREPARATION_SECONDS:g} s which tools it has"
+                    self._opened(attempt, server, tools_before)
+                    await server.closed.wait()
+                    return server.lost_reason
         except WireError as error:
             return str(getattr(error, "reason", error))
         except Exception as error:
             log.exception("link_failed", server=self.name)
             return f"{type(error).__name__} in the hub"
+        finally:
+            attempt.is_under_way = False
+        return NEW_WANTED
+
+    async def _prepare(self, server: ServerConnection) -> None:
+        await self.refresh_tools(server)
+        await self.wishes.tell(server)
 
     def _target(self) -> Target:
         """The server, with the session that native tasks of ours live in."""
@@ -278,7 +291,7 @@ class Link:
         self._wants_new_session = False
         self._sessions.on_connected(self.config, server.session)
         attempt.server = server
-        self._failures.clear()
+        self._last_failure = ""
         attempt.done.set()
         self._sink.on_link_connected(self, kind, tools_changed=kind is not None and tools_before != self.tools)
 
@@ -288,9 +301,12 @@ class Link:
         plain_reason, reason = reason, self._explained(reason)
         retry = self.life.failed(reason, self._clock.now(), random.random())  # noqa: S311  # spreads load, hides nothing
         self._settle(attempt, reason)
+        if attempt.is_retired:
+            # It was ended on purpose, which must not be counted as a failure of the server's.
+            self.life.forgive()
         if was_connected:
             self._sink.on_link_lost(self, plain_reason)
-        else:
+        elif not attempt.is_retired:
             self._era = self._first_choice
             self._log_failure(plain_reason)
         self._attempt = None if retry is None else _Attempt()
@@ -300,17 +316,20 @@ class Link:
             return
         self._sink.on_link_reconnecting(self, retry)
         self._hurry = anyio.Event()
+        if attempt.is_retired:
+            return
         with self._clock.move_on_after(retry.delay):
             await self._hurry.wait()
 
     def _log_failure(self, reason: str) -> None:
-        """Each distinct failure is said once; a server that is away for days must not fill the log."""
+        """The same failure again is said quietly; a server that is away for days must not fill the log."""
         event = "server_reconnect_failed" if self.life.times_connected else "server_connect_failed"
-        self._failures[reason] += 1
-        if (count := self._failures[reason]) == 1:
+        if reason != self._last_failure:
+            self._last_failure, self._failure_count = reason, 1
             log.warning(event, server=self.name, error=reason)
         else:
-            log.debug(event, server=self.name, error=reason, count=count)
+            self._failure_count += 1
+            log.debug(event, server=self.name, error=reason, count=self._failure_count)
 
     def _explained(self, reason: str) -> str:
         """Why a program failed, with its own last words; they are for clients, and not for our log."""
@@ -384,12 +403,3 @@ class Link:
             log.warning("list_tools_failed", server=self.name, error=str(error))
         finally:
             self._refreshing = False
-
-
-def target_of(config: ServerConfig, auth: ServerAuth | None = None) -> Target:
-    if config.command is not None:
-        return Stdio(config.command, config.args, config.env, config.cwd)
-    url = config.url or ""
-    if config.transport == "sse":
-        return Sse(url, config.headers, auth)
-    return Http(url, config.headers, fallback=config.transport == "auto", auth=auth)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any, Protocol, TypeAlias
 
 import anyio
@@ -31,6 +32,14 @@ ANSWER_SECONDS = 10.0
 
 _QUIET_METHODS = frozenset({"notifications/initialized", "notifications/subscriptions/acknowledged"})
 """Notifications that only the connection itself needs."""
+
+_CHANGED = {
+    "tools": "notifications/tools/list_changed",
+    "prompts": "notifications/prompts/list_changed",
+    "resources": "notifications/resources/list_changed",
+    "resource_templates": "notifications/resources/list_changed",
+}
+"""What says that a list is another one."""
 
 _OF_NO_CALL = ("/list_changed", "resources/updated")
 """Ends of methods that tell of the server, whichever stream they came on."""
@@ -75,8 +84,11 @@ class ServerNews:
     def lists_changed(self, server: str) -> None:
         """To a client that sees all servers as one, a server that comes or goes is a change of its lists."""
         if self._owner.connects_to_all and not self._origin.is_for_tools:
-            for name in ("tools", "prompts", "resources"):
-                self._pass_on(server, f"notifications/{name}/list_changed", {}, None)
+            self.lists_may_have_changed(server)
+
+    def lists_may_have_changed(self, server: str) -> None:
+        for method in dict.fromkeys(_CHANGED.values()):
+            self._pass_on(server, method, {}, None)
 
     # The life of a link
 
@@ -111,16 +123,27 @@ class ServerNews:
 
     async def _reconcile(self, link: Link, kind: ReconnectKind, tools_changed: bool) -> None:
         """A server is back: ask it about its tasks, and tell what is left of what was."""
+        before, after = await self._lists(link)
         found = reconcile(
-            lists_before={"tools": None if tools_changed else link.tools},
-            lists_after={"tools": link.tools},
+            lists_before={"tools": None if tools_changed else link.tools, **before},
+            lists_after={"tools": link.tools, **after},
             answers=await self._answers(link),
             questions_kept=len(self._state.questions.pending(server=link.name)),
         )
         data = {"name": link.name, "kind": kind, **found.as_json()}
         self._state.events.append("server_reconnected", link.name, data)
-        for name in found.changed:
-            self.on_notification(link, f"notifications/{name}/list_changed", {})
+        for method in dict.fromkeys(_CHANGED[name] for name in found.changed):
+            self.on_notification(link, method, {})
+        if kind == "restart" and not self._origin.is_for_tools:
+            # Nobody knows which lists such a client has looked at.
+            self.lists_may_have_changed(link.name)
+
+    async def _lists(self, link: Link) -> tuple[Mapping[str, object], Mapping[str, object]]:
+        """The lists that the client has looked at, as they were and as they are."""
+        with self._shared.clock.move_on_after(ANSWER_SECONDS), suppress(WireError):
+            if link.server is not None:
+                return await link.lists.compare(link.server)
+        return {}, {}
 
     async def _answers(self, link: Link) -> Mapping[str, ServerAnswer]:
         """What the server says of each of its tasks that we know of."""

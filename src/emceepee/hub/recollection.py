@@ -82,6 +82,11 @@ class Recollection:
         self.state.events.restore(memories.events, memories.events_lost)
         for server, kept in memories.server_sessions.items():
             self.journal.server_sessions.restore(server, kept)
+        for server, wishes in memories.wishes.items():
+            self.journal.restore_wishes(server, wishes)
+            if (link := self.find_link(server)) is not None:
+                # It is waited for what the server has to say, and not only for answers.
+                link.start()
         questions = list(memories.questions)
         for task in memories.tasks:
             self.state.tasks.restore(task)

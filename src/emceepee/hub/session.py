@@ -218,6 +218,7 @@ class Session:
                 self._tasks,
                 find_target=self._shared.marked_target,
                 sessions=self._journal.server_sessions,
+                wishes=self._journal.wishes(server),
                 question_timeout_ms=self.settings.limits.question_timeout_ms,
                 backoff=self.settings.backoff,
                 roots=self.settings.roots,
@@ -247,6 +248,7 @@ class Session:
         self.calls.fail_all(ServerDisconnected(server, reason), server)
         await self.questions.reject_all(reason, server)
         link.close(reason)
+        link.wishes.clear()
         self.news.lists_changed(server)
 
     def announce(self, event: Literal["server_added", "server_removed"], server: str, **facts: Any) -> None:

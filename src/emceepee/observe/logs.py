@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import Literal, TypeAlias
 
 import structlog
 
-__all__ = ["LogFormat", "LogLevel", "configure_logging"]
+from emceepee.config.settings import LogFormat, LogLevel
 
-LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
-LogFormat: TypeAlias = Literal["json", "console"]
+__all__ = ["configure_logging"]
 
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 

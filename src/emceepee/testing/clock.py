@@ -8,7 +8,7 @@ from itertools import count
 import anyio
 from anyio.lowlevel import checkpoint
 
-__all__ = ["FakeClock", "settle"]
+__all__ = ["EPOCH", "FakeClock", "settle"]
 
 EPOCH = 1_900_000_000.0
 """Where fake time begins: far enough from now that a mix-up with real time shows."""

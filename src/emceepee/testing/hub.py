@@ -13,7 +13,7 @@ from emceepee.clock import Clock
 from emceepee.concurrency import task_group
 from emceepee.config import HubSettings, ServerConfig
 from emceepee.hub import LOCAL, Attendant, Hub, Origin, Session, Telemetry
-from emceepee.hub.link import target_of
+from emceepee.hub.targets import target_of
 from emceepee.store import Store
 from emceepee.testing.clock import FakeClock
 from emceepee.testing.server import ScriptedServer

@@ -119,13 +119,13 @@ class ScriptedServer:
 
     async def die(self) -> None:
         """Drop every open connection without another word."""
-        for channel, peer in self._channels:
+        for channel, peer in tuple(self._channels):
             await channel.write.aclose()
             peer.hang_up("the server died")
             await peer.closed.wait()
 
     async def notify(self, method: str, params: JsonObject | None = None) -> None:
-        for _, peer in self._channels:
+        for _, peer in tuple(self._channels):
             await peer.notify(method, params)
 
     async def _serve(self, channel: Channel) -> None:

@@ -32,8 +32,8 @@ class GetPrompt(Input):
 
 
 async def list_prompts(caller: Caller, given: ListPrompts) -> Reply:
-    async def ask(_link: Link, server: ServerConnection) -> list[JsonObject]:
-        return await server.list_prompts() if "prompts" in server.capabilities else []
+    async def ask(link: Link, server: ServerConnection) -> list[JsonObject]:
+        return await link.lists.ask("prompts", server)
 
     links = links_matching(caller.session, given.server)
     return listed("prompts", await gather(caller.session, links, ask, given.timeout_ms))

@@ -39,16 +39,16 @@ class Subscription(Input):
 
 
 async def list_resources(caller: Caller, given: ListOf) -> Reply:
-    async def ask(_link: Link, server: ServerConnection) -> list[JsonObject]:
-        return await server.list_resources() if "resources" in server.capabilities else []
+    async def ask(link: Link, server: ServerConnection) -> list[JsonObject]:
+        return await link.lists.ask("resources", server)
 
     links = links_matching(caller.session, given.server)
     return listed("resources", await gather(caller.session, links, ask, given.timeout_ms))
 
 
 async def list_resource_templates(caller: Caller, given: ListOf) -> Reply:
-    async def ask(_link: Link, server: ServerConnection) -> list[JsonObject]:
-        return await server.list_resource_templates() if "resources" in server.capabilities else []
+    async def ask(link: Link, server: ServerConnection) -> list[JsonObject]:
+        return await link.lists.ask("resource_templates", server)
 
     links = links_matching(caller.session, given.server)
     return listed("resource_templates", await gather(caller.session, links, ask, given.timeout_ms))
@@ -64,13 +64,13 @@ async def subscribe_resource(caller: Caller, given: Subscription) -> Reply:
         await (await link.connected()).subscribe(given.uri)
     except EmceepeeError as error:
         raise as_tool_error(error, given.server) from None
-    link.subscriptions[given.uri] = None
+    link.wishes.subscribe(given.uri)
     return json_reply({"success": True, "message": f"Updates of {given.uri} come as events: use await_activity."})
 
 
 async def unsubscribe_resource(caller: Caller, given: Subscription) -> Reply:
     link = caller.session.link(given.server)
-    if link.subscriptions.pop(given.uri, given) is given:
+    if not link.wishes.unsubscribe(given.uri):
         return json_reply({"success": False, "message": f"There was no subscription to {given.uri}."})
     try:
         await (await link.connected()).unsubscribe(given.uri)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from emceepee.core.tasks import Task
 from emceepee.errors import TaskCancelled, TaskExpired, TaskFailed
-from emceepee.hub import Session
+from emceepee.hub import CancelOutcome, Session
 from emceepee.jsontext import dumps
 from emceepee.tools.caller import Caller
 from emceepee.tools.reply import Reply, json_reply, text_block
@@ -86,11 +87,19 @@ async def cancel_task(caller: Caller, given: TaskInput) -> Reply:
     call = session.calls.of_task(given.task_id)
     if task.is_terminal or call is None:
         return json_reply({"success": False, "message": f"Task {task.task_id} is {task.status} already."})
-    if not await session.calls.cancel_task(call):
+    outcome = await session.calls.cancel_task(call)
+    if outcome == "has_ended":
         message = f"Task {task.task_id} has ended at {task.server} already: get its result with get_task_result."
         return json_reply({"success": False, "message": message})
-    message = f"Task {task.task_id} was cancelled, and {task.server} was told to stop."
+    message = f"Task {task.task_id} was cancelled, and {task.server} {_CANCELLED[outcome]}."
     return json_reply({"success": True, "message": message})
+
+
+_CANCELLED: Mapping[CancelOutcome, str] = {
+    "told": "was told to stop",
+    "told_later": "will be told to stop when it is back",
+    "not_told": "goes on with it: its tasks cannot be cancelled",
+}
 
 
 def _not_yet(session: Session, task: Task) -> Reply:

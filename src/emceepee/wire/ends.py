@@ -21,7 +21,7 @@ from emceepee.pace import Pace
 from emceepee.wire.envelope import failure
 from emceepee.wire.transport import Channel, ChannelState
 
-__all__ = ["CHANNEL_BUFFER", "ChannelEnd", "carry"]
+__all__ = ["CHANNEL_BUFFER", "PIECE_BYTES", "ChannelEnd", "carry"]
 
 logger = logging.getLogger(__name__)
 
@@ -69,21 +69,16 @@ class ChannelEnd:
         Returns when the next one may be read from the same source: later, if the server says more than it is asked.
         """
         try:
-            # The peer makes a pause with every message that it takes; one from us as well would be one too many.
-            self._inbound.send_nowait(item)
-        except anyio.WouldBlock:
-            await self._deliver_later(item)
+            try:
+                # The peer makes a pause with every message that it takes; one from us as well would be one too many.
+                self._inbound.send_nowait(item)
+            except anyio.WouldBlock:
+                await self._inbound.send(item)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             logger.debug("a message arrived after the channel was closed")
             return
         if _is_unasked(item):
             await self.rest(self._pace.take(1 + size / PIECE_BYTES))
-
-    async def _deliver_later(self, item: SessionMessage | Exception) -> None:
-        try:
-            await self._inbound.send(item)
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            logger.debug("a message arrived after the channel was closed")
 
     async def rest(self, seconds: float) -> None:
         """Read nothing for so long, unless the peer leaves."""

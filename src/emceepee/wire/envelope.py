@@ -20,7 +20,7 @@ from mcp_types import (
 from pydantic import TypeAdapter
 
 from emceepee.jsontext import repaired
-from emceepee.wire.transport import TRANSPORT_FAILURE
+from emceepee.wire.transport import NEVER_TAKEN, TRANSPORT_FAILURE
 
 __all__ = ["decode", "encode", "failure", "undelivered"]
 
@@ -79,6 +79,7 @@ def failure(request_id: RequestId, error: ErrorData) -> SessionMessage:
     return SessionMessage(JSONRPCError(jsonrpc="2.0", id=request_id, error=error))
 
 
-def undelivered(text: str, code: int = CONNECTION_CLOSED) -> ErrorData:
-    """The error of a request that the transport could not carry to the server and back."""
-    return ErrorData(code=code, message=text, data={TRANSPORT_FAILURE: True})
+def undelivered(text: str, code: int = CONNECTION_CLOSED, *, was_taken: bool = True) -> ErrorData:
+    """The error of a request that the transport could not carry to the server and back, or not even there."""
+    data = {TRANSPORT_FAILURE: True} if was_taken else {TRANSPORT_FAILURE: True, NEVER_TAKEN: True}
+    return ErrorData(code=code, message=text, data=data)

@@ -7,7 +7,7 @@ Above this module a request is a method and its parameters, whatever the era.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, TypeAlias
 
 from mcp.shared.inbound import encode_header_value, mcp_param_headers, x_mcp_header_map
@@ -119,7 +119,7 @@ class ModernEra:
 
 def with_tasks(era: Era) -> Era:
     """The era as task-capable requests speak it: the modern one declares the extension, the other needs nothing."""
-    return ModernEra(era.identity.with_extension(TASKS_EXTENSION)) if isinstance(era, ModernEra) else era
+    return replace(era, identity=era.identity.with_extension(TASKS_EXTENSION)) if isinstance(era, ModernEra) else era
 
 
 def header_parameters(input_schema: object, arguments: Mapping[str, Any]) -> dict[str, str]:

@@ -31,14 +31,11 @@ from emceepee.wire.http_client import (
 )
 from emceepee.wire.http_stream import SESSION_GONE, Reply, ServerStream
 from emceepee.wire.outbox import Outbox, Posting
-from emceepee.wire.transport import NEVER_TAKEN, Channel, TransportKind
+from emceepee.wire.transport import Channel, TransportKind
 
 __all__ = ["HttpTransport"]
 
 logger = logging.getLogger(__name__)
-
-SYSTEM_CLOCK = SystemClock()
-"""It has no state, so that one serves every transport."""
 
 ACCEPT = "application/json, text/event-stream"
 """The protocol wants both on a POST, and the server to choose."""
@@ -58,7 +55,7 @@ class HttpTransport:
         *,
         headers: Mapping[str, str] | None = None,
         max_event_bytes: int | None = None,
-        clock: Clock = SYSTEM_CLOCK,
+        clock: Clock | None = None,
         auth: httpx2.Auth | None = None,
         session_id: str | None = None,
     ) -> None:
@@ -67,7 +64,7 @@ class HttpTransport:
         self._session_id = session_id
         self._headers = headers
         self._max_event_bytes = max_event_bytes
-        self._clock = clock
+        self._clock = clock or SystemClock()
         self._auth = auth
 
     @property
@@ -175,8 +172,7 @@ class _Connection:
 
     async def _refused(self, posting: Posting, response: httpx2.Response) -> None:
         if self.end.state.session_id is not None and not posting.modern and self._is_unknown(response):
-            gone = undelivered(SESSION_GONE)
-            await self.end.fail(posting.item, gone.model_copy(update={"data": {**gone.data, NEVER_TAKEN: True}}))
+            await self.end.fail(posting.item, undelivered(SESSION_GONE, was_taken=False))
             self.end.lose(SESSION_GONE)
         else:
             await self.end.fail(posting.item, await refusal(response))

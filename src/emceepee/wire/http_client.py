@@ -16,14 +16,13 @@ from mcp.client.auth.utils import extract_field_from_www_auth, extract_scope_fro
 from mcp.shared._httpx_utils import redirect_note
 from mcp_types import CONNECTION_CLOSED, ErrorData, JSONRPCError
 
-from emceepee.clock import Clock
 from emceepee.errors import ConnectFailed
 from emceepee.wire.envelope import decode
 
 __all__ = [
     "CONNECT_TIMEOUT",
     "DELIVERY_TIMEOUT",
-    "UNAUTHORIZED",
+    "DRAIN_SECONDS",
     "NotAuthorized",
     "checked_url",
     "drain",
@@ -34,7 +33,6 @@ __all__ = [
     "shown_url",
     "tls",
     "trouble",
-    "wait",
 ]
 
 CONNECT_TIMEOUT = 10.0
@@ -181,11 +179,3 @@ def trouble(error: httpx2.HTTPError) -> str:
             return f"the server cannot be reached: {error}"
         case _:
             return f"the connection to the server failed: {str(error) or type(error).__name__}"
-
-
-async def wait(clock: Clock, seconds: float) -> None:
-    """Let `seconds` pass on `clock`."""
-    if seconds <= 0:
-        return
-    with clock.move_on_after(seconds):
-        await anyio.sleep_forever()

@@ -23,13 +23,13 @@ from mcp_types import (
     RequestId,
 )
 
-from emceepee.clock import Clock
+from emceepee.clock import Clock, sleep
 from emceepee.wire.ends import ChannelEnd
 from emceepee.wire.envelope import decode, failure, undelivered
-from emceepee.wire.http_client import DRAIN_SECONDS, events_of, is_event_stream, refusal, trouble, wait
+from emceepee.wire.http_client import DRAIN_SECONDS, events_of, is_event_stream, refusal, trouble
 from emceepee.wire.reopening import MAX_TRIES, STEADY_SECONDS, Reopening
 
-__all__ = ["SESSION_GONE", "OpenStream", "Reply", "ServerStream"]
+__all__ = ["SESSION_GONE", "Reply", "ServerStream"]
 
 logger = logging.getLogger(__name__)
 
@@ -95,7 +95,7 @@ class Reply:
         while self.resumable and self._reopening.tries < MAX_TRIES:
             if self._ended_in_order:
                 self._end.state.on_interrupted(self._request_id)
-            await wait(self._clock, self._reopening.delay(self._clock.monotonic()))
+            await sleep(self._clock, self._reopening.delay(self._clock.monotonic()))
             self._reopening.tries += 1
             try:
                 async with self._open(self._reopening.headers()) as response:
@@ -108,6 +108,7 @@ class Reply:
             if response.status_code == 404 and self._end.state.session_id is not None:
                 await self.fail(undelivered(SESSION_GONE))
                 self._end.lose(SESSION_GONE)
+                return
             refused = (await refusal(response)).message
             await self.fail(undelivered(f"the response stream broke and cannot be resumed: {refused}"))
             return
@@ -161,7 +162,7 @@ class ServerStream:
     async def run(self) -> None:
         """Keep the stream open until the server turns out to have none, or to be gone."""
         while await self._once():
-            await wait(self._clock, self._reopening.delay(self._clock.monotonic()))
+            await sleep(self._clock, self._reopening.delay(self._clock.monotonic()))
 
     async def _once(self) -> bool:
         """Open and read the stream; true if it is worth another try."""

@@ -9,7 +9,6 @@ once for all, when a new one is needed.
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, nullcontext
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from mcp.client.auth.utils import extract_resource_metadata_from_www_auth
 from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
 from pydantic import AnyUrl
 
+from emceepee.clock import Clock, SystemClock
 from emceepee.wire.http_client import CONNECT_TIMEOUT, NotAuthorized, tls
 from emceepee.wire.token_file import Grant, MemoryGrants, TokenFile
 
@@ -87,11 +87,14 @@ class ServerAuth(httpx2.Auth):
         grants: TokenFile,
         options: OAuthOptions | None = None,
         consent: Consent | None = None,
+        *,
+        clock: Clock | None = None,
     ) -> None:
         self._name = name
         self._url = url
         self._options = options or OAuthOptions()
         self._consent = consent
+        self._clock = clock or SystemClock()
         self._is_unattended = self._options.grant == "client_credentials"
         self._grants: TokenFile | MemoryGrants = MemoryGrants() if self._is_unattended else grants
         self._lock = anyio.Lock()
@@ -111,7 +114,7 @@ class ServerAuth(httpx2.Auth):
             # Whoever is asked again wants what comes of it, and not what there was.
             return None
         grant = self._grants.read()
-        is_over = grant.expires_at is not None and time.time() > grant.expires_at - MARGIN_SECONDS
+        is_over = grant.expires_at is not None and self._clock.now() > grant.expires_at - MARGIN_SECONDS
         if is_over and grant.can_refresh:
             return await self._renewed(grant.access_token, request, None)
         return grant.access_token
@@ -157,9 +160,11 @@ class ServerAuth(httpx2.Auth):
                 else:
                     reply = self._challenge(response, probe)
                 outgoing = await flow.asend(reply)
+        tokens = context.current_tokens
+        lifetime = None if tokens is None else tokens.expires_in
         return Grant(
-            tokens=context.current_tokens,
-            expires_at=context.token_expiry_time,
+            tokens=tokens,
+            expires_at=None if lifetime is None else self._clock.now() + lifetime,
             client=context.client_info,
             issuer=context.oauth_metadata,
             resource=context.protected_resource_metadata,
@@ -167,32 +172,9 @@ class ServerAuth(httpx2.Auth):
 
     async def _provider(self, grant: Grant) -> OAuthClientProvider:
         """The SDK's provider, with what we know from before."""
-        options, storage = self._options, _Unstored(grant)
-        scope = " ".join(options.scopes) or None
         if self._is_unattended:
-            return ClientCredentialsOAuthProvider(
-                self._url,
-                _Unstored(Grant()),
-                client_id=options.client_id or "",
-                client_secret=options.client_secret or "",
-                scope=scope,
-                issuer=options.issuer,
-            )
-        redirect_uri = NOWHERE if self._consent is None else self._consent.redirect_uri
-        metadata = OAuthClientMetadata(
-            redirect_uris=[AnyUrl(redirect_uri)],
-            client_name="emceepee",
-            scope=scope,
-        )
-        if options.client_id is not None:
-            storage.client = OAuthClientInformationFull(
-                redirect_uris=metadata.redirect_uris,
-                client_id=options.client_id,
-                client_secret=options.client_secret,
-                token_endpoint_auth_method="none" if options.client_secret is None else "client_secret_basic",
-                issuer=options.issuer,
-            )
-        provider = OAuthClientProvider(self._url, metadata, storage, self._ask, self._answer)
+            return self._machines_provider()
+        provider = self._users_provider(grant)
         await provider._initialize()
         context = provider.context
         context.oauth_metadata = grant.issuer
@@ -202,12 +184,46 @@ class ServerAuth(httpx2.Auth):
         if self._consent is not None:
             context.clear_tokens()
             redirects = [] if context.client_info is None else context.client_info.redirect_uris or []
-            if AnyUrl(redirect_uri) not in redirects and options.client_id is None:
+            if self._redirect_uri not in redirects and self._options.client_id is None:
                 context.client_info = None
         elif context.current_tokens is not None:
             # Whatever it says of itself, it was refused or is about to be: refresh it.
             context.token_expiry_time = 1.0
         return provider
+
+    def _machines_provider(self) -> OAuthClientProvider:
+        """For client credentials, which need nothing from before."""
+        return ClientCredentialsOAuthProvider(
+            self._url,
+            _Unstored(Grant()),
+            client_id=self._options.client_id or "",
+            client_secret=self._options.client_secret or "",
+            scope=self._scope,
+            issuer=self._options.issuer,
+        )
+
+    def _users_provider(self, grant: Grant) -> OAuthClientProvider:
+        """For a user's consent, as the client that we were arranged or registered to be."""
+        options, storage = self._options, _Unstored(grant)
+        redirect_uris = [self._redirect_uri]
+        if options.client_id is not None:
+            storage.client = OAuthClientInformationFull(
+                redirect_uris=redirect_uris,
+                client_id=options.client_id,
+                client_secret=options.client_secret,
+                token_endpoint_auth_method="none" if options.client_secret is None else "client_secret_basic",
+                issuer=options.issuer,
+            )
+        metadata = OAuthClientMetadata(redirect_uris=redirect_uris, client_name="emceepee", scope=self._scope)
+        return OAuthClientProvider(self._url, metadata, storage, self._ask, self._answer)
+
+    @property
+    def _scope(self) -> str | None:
+        return " ".join(self._options.scopes) or None
+
+    @property
+    def _redirect_uri(self) -> AnyUrl:
+        return AnyUrl(NOWHERE if self._consent is None else self._consent.redirect_uri)
 
     def _challenge(self, response: httpx2.Response, probe: httpx2.Request) -> httpx2.Response:
         """The server's refusal as the provider is to see it: with our scopes, if we have any."""

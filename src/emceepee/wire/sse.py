@@ -69,7 +69,7 @@ class SseTransport:
         async with AsyncExitStack() as stack:
             client = await stack.enter_async_context(http_client(self.target, self._headers, self._auth))
             events, endpoint = await self._listen(client, stack)
-            connection = _Connection(client, endpoint, events, ChannelEnd(self._clock))
+            connection = _Connection(client, endpoint, events, ChannelEnd(self._clock), self._clock)
             yield await stack.enter_async_context(carry(connection.end, connection.run, connection.goodbye))
 
     async def _listen(self, client: httpx2.AsyncClient, stack: AsyncExitStack) -> tuple[Events, httpx2.URL]:
@@ -102,13 +102,15 @@ class SseTransport:
 class _Connection:
     """One open event stream and the POSTs that belong to it."""
 
-    def __init__(self, client: httpx2.AsyncClient, endpoint: httpx2.URL, events: Events, end: ChannelEnd) -> None:
+    def __init__(
+        self, client: httpx2.AsyncClient, endpoint: httpx2.URL, events: Events, end: ChannelEnd, clock: Clock
+    ) -> None:
         self.end = end
         end.state.session_id = endpoint.params.get("sessionId") or endpoint.params.get("session_id")
         self._client = client
         self._endpoint = endpoint
         self._events = events
-        self._outbox = Outbox(end, SystemClock(), self._post)
+        self._outbox = Outbox(end, clock, self._post)
 
     async def run(self) -> None:
         async with anyio.create_task_group() as tasks:

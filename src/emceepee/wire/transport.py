@@ -17,6 +17,7 @@ from mcp_types import RequestId
 
 __all__ = [
     "CLOSE_TIMEOUT",
+    "NEVER_TAKEN",
     "TRANSPORT_FAILURE",
     "Channel",
     "ChannelState",
@@ -89,7 +90,7 @@ class Transport(Protocol):
         ...
 
 
-TRANSPORT_FAILURE = "emceepee.transport_failure"
+TRANSPORT_FAILURE = "emceepee/transport-failure"
 """A key in the `data` of errors that a transport makes up for a request it could not carry: a server of its own may use
 any error code, so the code cannot tell."""
 

@@ -50,7 +50,8 @@ class Connection:
         transport: Any = target[0]
         if not target[0].startswith("http://"):
             transport = StdioTransport(target[0], target[1:], keep_alive=False)
-        async with Client(transport, elicitation_handler=self.elicited) as self.client:
+        # Pinned: left to find out the era by itself, it falls back to the handshake where a server is slow to start.
+        async with Client(transport, elicitation_handler=self.elicited, mode="2026-07-28") as self.client:
             task_status.started()
             await anyio.sleep_forever()
 

@@ -11,8 +11,9 @@
     stubborn         ignores the end of its input and SIGTERM, and has a child that does so too
     METHOD=JSON      answers METHOD with `"result": JSON`
 
-Its tools: `hello` says hello, `pids` tells its process ids, `wait` never answers. It tells of each call of `wait` with
-`notifications/odd/waiting`, and of each cancellation that comes with `notifications/odd/cancelled`.
+Its tools: `hello` says hello, `pids` tells its process ids, `wait` answers when the file `until` is there, or never. It
+tells of each call of `wait` with `notifications/odd/waiting`, and of each cancellation that comes with
+`notifications/odd/cancelled`.
 """
 
 import json
@@ -63,6 +64,12 @@ def result_of(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
     return {"hello": text("hello"), "pids": text(json.dumps(pids)), "wait": None}[str(called)]
 
 
+def answer_when_there(key: Any, path: str) -> None:
+    while not os.path.exists(path):
+        time.sleep(0.02)
+    say({"id": key, "result": text("it is there")})
+
+
 def answer(request: dict[str, Any]) -> None:
     method, key = request["method"], request["id"]
     if method == ODD_METHOD and ODD_RESULT:
@@ -75,6 +82,8 @@ def answer(request: dict[str, Any]) -> None:
         say({"id": key, "error": {"code": -32601, "message": "Method not found"}})
     elif (result := result_of(method, request.get("params", {}))) is not None:
         say({"id": key, "result": result})
+    elif path := request["params"].get("arguments", {}).get("until"):
+        threading.Thread(target=answer_when_there, args=(key, path), daemon=True).start()
 
 
 def flood() -> None:
