@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 
 import pytest
 
@@ -10,6 +11,8 @@ from emceepee.testing import FakeClock
 
 # Hubs that tests start are many at a time, and must not touch what the user's own hub keeps.
 os.environ["EMCEEPEE_DATA"] = ":memory:"
+_home = tempfile.TemporaryDirectory(prefix="emceepee-")
+os.environ["XDG_DATA_HOME"] = _home.name
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

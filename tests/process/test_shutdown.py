@@ -16,6 +16,7 @@ import httpx2
 import pytest
 
 from emceepee.cli import running
+from emceepee.cli.running import ASKED_TO_END, FATAL
 from emceepee.front import serving as serving_http
 from emceepee.wire import http, process, stdio
 from emceepee.wire.transport import CLOSE_TIMEOUT
@@ -40,7 +41,10 @@ pytestmark = [
     pytest.mark.anyio,
     pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="the end of a foreign process is watched with pidfd_open"),
 ]
-signals = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+signals = pytest.mark.parametrize(
+    "number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=["SIGINT", "SIGTERM", "SIGHUP"]
+)
+every_signal = pytest.mark.parametrize("number", [*ASKED_TO_END, *FATAL], ids=lambda number: str(number.name))
 
 
 @contextmanager
@@ -147,11 +151,20 @@ async def test_a_signal_ends_serve_while_a_server_never_finishes_connecting(tmp_
                 assert ended(processes) == [True, True]
 
 
-@signals
+@every_signal
 def test_a_signal_ends_serve_as_soon_as_it_says_that_it_serves(number: signal.Signals) -> None:
     with serving() as (_, hub):
         hub.process.send_signal(number)
         assert hub.wait(LIMIT_S) == 0
+
+
+async def test_a_hub_that_was_told_to_outlive_its_terminal_does() -> None:
+    with started(["nohup", *EMCEEPEE, "serve", "--port", "0"]) as hub, anyio.fail_after(LIMIT_S):
+        url = hub.wait_for_line("emceepee is serving on").split()[-1]
+        hub.process.send_signal(signal.SIGHUP)
+        async with HttpClient(url) as client:
+            await client.call("list_servers")
+        assert hub.process.poll() is None
 
 
 def test_a_client_can_connect_as_soon_as_the_hub_says_where() -> None:
@@ -177,3 +190,21 @@ def test_a_port_that_is_taken_is_refused_at_the_start() -> None:
         port = url.rsplit(":", 1)[1].split("/")[0]
         with started([*EMCEEPEE, "serve", "--port", port]) as second:
             assert second.wait(LIMIT_S) == 2
+
+
+async def test_programs_of_a_killed_hub_that_keeps_nothing_are_ended_by_the_next_hub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever that is. A hub that is there keeps its own, and one that ended in order leaves nothing to be found."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    flags = config_file(tmp_path, {"stubborn": odd_server("stubborn")})
+    with anyio.fail_after(LIMIT_S):
+        async with StdioClient(*flags) as staying, StdioClient(*flags) as killed:
+            with watched(await stubborn_pids(killed)) as left, watched(await stubborn_pids(staying)) as kept:
+                killed.process.kill()
+                await killed.process.wait()
+                assert select.select(left, [], [], 0)[0] == []
+                with serving("--data", str(tmp_path / "data")):
+                    assert ended(left) == [True, True]
+                    assert select.select(kept, [], [], 0)[0] == []
+        assert list((tmp_path / "emceepee" / "running").iterdir()) == []

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import sqlite3
 import stat
+import sys
 from pathlib import Path
 
 import anyio
@@ -34,6 +37,34 @@ async def test_a_second_hub_on_the_same_directory_is_refused_with_a_sentence(tmp
     await fill(tmp_path)
 
 
+async def test_a_second_hub_is_refused_also_if_somebody_deleted_the_lock(tmp_path: Path) -> None:
+    async with SqliteStore(tmp_path).opened():
+        (tmp_path / "emceepee.lock").unlink()
+        with pytest.raises(StoreError, match="another hub is using this data directory"):
+            async with SqliteStore(tmp_path).opened():
+                pytest.fail("both are open")
+    await fill(tmp_path)
+
+
+async def test_a_directory_that_cannot_be_locked_is_used_with_the_lock_beside_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on some network file systems."""
+    flock = fcntl.flock
+
+    def files_only(handle: int, operation: int) -> None:
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        flock(handle, operation)
+
+    monkeypatch.setattr(fcntl, "flock", files_only)
+    async with SqliteStore(tmp_path).opened():
+        with pytest.raises(StoreError, match="another hub is using this data directory"):
+            async with SqliteStore(tmp_path).opened():
+                pytest.fail("both are open")
+    await fill(tmp_path)
+
+
 async def test_a_schema_from_the_future_is_refused_and_left_alone(tmp_path: Path) -> None:
     path = await fill(tmp_path)
     connection = sqlite3.connect(path)
@@ -44,6 +75,59 @@ async def test_a_schema_from_the_future_is_refused_and_left_alone(tmp_path: Path
         async with SqliteStore(tmp_path).opened():
             pytest.fail("it is open")
     assert path.read_bytes() == before
+
+
+KILLED_WHILE_WRITING = """
+import os, sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("INSERT INTO records VALUES ('task', 's', 'in the log', '{}')")
+connection.execute(f"PRAGMA user_version = {sys.argv[2]}")
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("trouble", ["newer", "damaged"])
+async def test_what_is_refused_keeps_its_log_too(tmp_path: Path, trouble: str) -> None:
+    """Of a hub that was killed, much is only in the log beside the file: its successor may need both as they are."""
+    path = tmp_path / "emceepee.sqlite3"
+    store = SqliteStore(tmp_path)
+    async with store.opened():
+        for number in range(1_000):
+            store.put(Key("task", "s", f"{number:05}"), {"text": "x" * 60})
+    version = SCHEMA_VERSION + (trouble == "newer")
+    await anyio.run_process([sys.executable, "-c", KILLED_WHILE_WRITING, str(path), str(version)])
+    if trouble == "damaged":
+        content = bytearray(path.read_bytes())
+        content[5 * 4096 + 7] += 3  # how many bytes of the page are in fragments
+        path.write_bytes(content)
+    log = path.with_name(f"{path.name}-wal")
+    before = (path.read_bytes(), log.read_bytes())
+    assert before[1]
+    with pytest.raises(StoreError, match=trouble):
+        async with SqliteStore(tmp_path).opened():
+            pytest.fail("it is open")
+    assert (path.read_bytes(), log.read_bytes()) == before
+
+
+async def test_a_file_that_was_left_in_the_midst_of_its_making_is_used(tmp_path: Path) -> None:
+    """Its journal says how it was before."""
+    path = tmp_path / "emceepee.sqlite3"
+    code = """
+import os, sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("PRAGMA cache_size = 1")
+connection.execute("CREATE TABLE old (x)")
+connection.execute("BEGIN")
+for _ in range(200):
+    connection.execute("INSERT INTO old VALUES (zeroblob(4096))")
+os._exit(0)
+"""
+    await anyio.run_process([sys.executable, "-c", code, str(path)])
+    assert path.with_name(f"{path.name}-journal").stat().st_size > 0
+    await fill(tmp_path)
+    connection = sqlite3.connect(path)
+    assert connection.execute("SELECT count(*) FROM old").fetchone() == (0,)
+    connection.close()
 
 
 async def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path) -> None:
@@ -157,6 +241,78 @@ async def test_a_write_that_fails_stops_nobody_and_is_made_up_for(tmp_path: Path
         assert not store.is_settled
         blocker.execute("ROLLBACK")
         blocker.close()
+    again = SqliteStore(tmp_path)
+    async with again.opened():
+        assert await again.load() == {KEY: {"n": 1}}
+
+
+async def test_what_comes_and_goes_while_nothing_can_be_written_takes_no_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("emceepee.store.sqlite.RETRY_SECONDS", 0)
+    path = await fill(tmp_path)
+    store = SqliteStore(tmp_path)
+    async with store.opened():
+        beside = sqlite3.connect(path)
+        beside.execute("CREATE TRIGGER full BEFORE INSERT ON records BEGIN SELECT RAISE(ABORT, 'no room'); END")
+        store.put(Key("task", "s", "kept"), {})
+        store.delete(KEY)
+        for round_ in range(5):
+            for number in range(2_000):
+                key = Key("event", "s", f"{round_}-{number:05}")
+                store.put(key, {})
+                store.delete(key)
+            with anyio.fail_after(20):
+                # The second one begins after what the first one left has been looked through.
+                await store.sync()
+                await store.sync()
+            assert len(store._pending) == 2
+        beside.execute("DROP TRIGGER full")
+        beside.close()
+    again = SqliteStore(tmp_path)
+    async with again.opened():
+        assert list(await again.load()) == [Key("task", "s", "kept")]
+
+
+HALF = "\ud800"
+"""Half a character, which cannot be written."""
+
+
+async def test_a_record_that_can_never_be_written_harms_no_other(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path)
+    async with store.opened():
+        store.put(KEY, {"n": 1})
+        store.put(Key("task", HALF, "a"), {})
+        store.put(Key("task", "s", "no JSON"), {"n": object()})
+        endless: dict[str, object] = {}
+        endless["itself"] = endless
+        store.put(Key("task", "s", "endless"), endless)
+        store.delete(Key("task", "s", HALF))
+        store.delete_owner(HALF)
+        with anyio.fail_after(20):
+            await store.sync()
+        assert store.is_settled
+        store.put(Key("task", "s", "later"), {})
+    again = SqliteStore(tmp_path)
+    async with again.opened():
+        assert set(await again.load()) == {KEY, Key("task", "s", "later")}
+
+
+async def test_whatever_goes_wrong_with_a_write_it_is_made_up_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SqliteStore(tmp_path)
+
+    def out_of_memory(_changes: object) -> None:
+        monkeypatch.undo()
+        raise MemoryError
+
+    async with store.opened():
+        monkeypatch.setattr(store, "_commit", out_of_memory)
+        store.put(KEY, {"n": 1})
+        with anyio.fail_after(20):
+            await store.sync()
+        assert not store.is_settled
     again = SqliteStore(tmp_path)
     async with again.opened():
         assert await again.load() == {KEY: {"n": 1}}

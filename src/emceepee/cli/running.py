@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from socket import socket
@@ -13,8 +14,10 @@ from socket import socket
 import anyio
 import anyio.abc
 from platformdirs import user_data_dir
+from structlog import get_logger
 
 from emceepee.cli.watching import watching
+from emceepee.client.leftovers import end_leftovers
 from emceepee.concurrency import task_group
 from emceepee.config import Configuration, ServerConfig, Sources
 from emceepee.errors import EmceepeeError, SettingsError
@@ -24,15 +27,31 @@ from emceepee.front.serving import bind, serve_http
 from emceepee.front.stdio import StdioFront, claimed_stdio
 from emceepee.hub import Authorizations, Hub, Telemetry
 from emceepee.observe import Metrics
-from emceepee.store import MemoryStore, SqliteStore, Store
+from emceepee.store import MemoryStore, SqliteStore, Store, abandoned_places, claimed_place
 
 __all__ = ["serve", "stdio", "token_directory"]
+
+log = get_logger(__name__)
 
 MEMORY = ":memory:"
 """In place of a data directory: keep nothing."""
 
 SHUTDOWN_SECONDS = 4.0
 """A graceful end takes at most 5 seconds, whatever the servers do."""
+
+ASKED_TO_END = (signal.SIGINT, signal.SIGTERM)
+
+FATAL = (
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGABRT,
+    signal.SIGALRM,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGXCPU,
+)
+"""Whatever else would end us on the spot, and leave the servers' programs behind: a terminal that is closed, above all.
+Faults of the process itself (`SIGSEGV` and its like) cannot be handled; the next hub cleans up after them."""
 
 DEMO = ServerConfig(name="demo", command=sys.executable, args=("-m", "emceepee.demo"))
 """What `--demo` registers, unless the file has a server of that name."""
@@ -44,7 +63,8 @@ def serve(sources: Sources, configuration: Configuration) -> int:
     gate = gate_for(settings, listener.getsockname()[1])
     # From here on clients wait in the queue instead of being refused, so that we may say where we are.
     listener.listen()
-    _run(partial(_serve, sources, configuration, listener, gate))
+    with _store(configuration.settings.data or user_data_dir("emceepee")) as store:
+        _run(partial(_serve, sources, configuration, store, listener, gate))
     return 0
 
 
@@ -54,7 +74,9 @@ def stdio(sources: Sources, configuration: Configuration, *, endpoint: str = "",
     if name != endpoint and name not in known:
         there = f"there are: {', '.join(known)}" if known else "there are none: give some with --config FILE, or --demo"
         raise SettingsError("--server", f"there is no server {name}; {there}")
-    _run(partial(_stdio, sources, configuration, endpoint, workspace))
+    # Nothing is kept unless that is asked for: two clients may each start one of us.
+    with _store(configuration.settings.data or MEMORY) as store:
+        _run(partial(_stdio, sources, configuration, store, endpoint, workspace))
     # A thread may still be blocked reading stdin, and would keep the interpreter from ending.
     sys.stderr.flush()
     os._exit(0)
@@ -76,9 +98,8 @@ def _first(group: BaseExceptionGroup[EmceepeeError]) -> EmceepeeError:
     return _first(error) if isinstance(error, BaseExceptionGroup) else error
 
 
-async def _serve(sources: Sources, configuration: Configuration, listener: socket, gate: Gate) -> None:
+async def _serve(sources: Sources, configuration: Configuration, store: Store, listener: socket, gate: Gate) -> None:
     metrics = Metrics()
-    store = _store(configuration.settings.data or user_data_dir("emceepee"))
     hub = _hub(
         configuration,
         store,
@@ -89,8 +110,9 @@ async def _serve(sources: Sources, configuration: Configuration, listener: socke
     metrics.watch(hub)
     stop = anyio.Event()
     async with task_group() as tasks:
-        await tasks.start(hub.run)
+        # First of all: sessions that are taken up again start programs.
         await tasks.start(_stop_on_signal, stop)
+        await tasks.start(hub.run)
         async with anyio.create_task_group() as serving:
             serving.start_soon(
                 partial(serve_http, hub, configuration.settings.http, listener, stop, metrics=metrics, gate=gate)
@@ -106,14 +128,15 @@ async def _serve(sources: Sources, configuration: Configuration, listener: socke
         tasks.cancel_scope.cancel()
 
 
-async def _stdio(sources: Sources, configuration: Configuration, endpoint: str, workspace: str | None) -> None:
-    # Nothing is kept unless that is asked for: two clients may each start one of us.
-    hub = _hub(configuration, _store(configuration.settings.data or MEMORY))
+async def _stdio(
+    sources: Sources, configuration: Configuration, store: Store, endpoint: str, workspace: str | None
+) -> None:
+    hub = _hub(configuration, store)
     stop = anyio.Event()
     with claimed_stdio() as (stdin, stdout):
         async with task_group() as tasks:
-            await tasks.start(hub.run)
             await tasks.start(_stop_on_signal, stop)
+            await tasks.start(hub.run)
             async with anyio.create_task_group() as serving:
                 serving.start_soon(_cancel_when, stop, serving)
                 async with watching(hub, sources.read, configuration):
@@ -138,8 +161,18 @@ def token_directory(configuration: Configuration) -> Path:
     return Path(user_data_dir("emceepee") if data in ("", MEMORY) else data).expanduser() / "oauth"
 
 
-def _store(data: str) -> Store:
-    return MemoryStore() if data == MEMORY else SqliteStore(Path(data).expanduser())
+@contextmanager
+def _store(data: str) -> Iterator[Store]:
+    """Where records go; and first of all an end to the programs of hubs that kept none and were killed."""
+    places = Path(user_data_dir("emceepee")) / "running"
+    with abandoned_places(places) as abandoned:
+        if abandoned and (count := end_leftovers(*abandoned)):
+            log.warning("leftover_programs_ended", count=count)
+    if data != MEMORY:
+        yield SqliteStore(Path(data).expanduser())
+        return
+    with claimed_place(places) as place:
+        yield MemoryStore(place)
 
 
 def _servers(configuration: Configuration) -> list[ServerConfig]:
@@ -179,7 +212,9 @@ async def _cancel_when(stop: anyio.Event, tasks: anyio.abc.TaskGroup) -> None:
 
 
 async def _stop_on_signal(stop: anyio.Event, *, task_status: anyio.abc.TaskStatus[None]) -> None:
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+    # What is ignored stays so: with `nohup` we outlive the terminal.
+    wanted = [number for number in FATAL if signal.getsignal(number) != signal.SIG_IGN]
+    with anyio.open_signal_receiver(*ASKED_TO_END, *wanted) as signals:
         task_status.started()
         async for _ in signals:
             stop.set()

@@ -40,7 +40,9 @@ class Store(Protocol):
     are written together or not at all. What is overwritten or deleted before it was written is never written. A `sync`
     covers everything that was called before it; several at once share one write. If a write fails, that is logged,
     `sync` returns all the same (a full disk must not stop the hub), and the records are written as soon as it is
-    possible again.
+    possible again; until then no more is held in memory than the records that there are, those that were written, and
+    what happened just now. A record that can never be written, because of what it is, is logged and left out, and harms
+    no other.
 
     `load` gives every record, and is called once, before anything is written. While `opened` is entered, nobody else
     can open the same place.
@@ -51,7 +53,7 @@ class Store(Protocol):
 
     @property
     def place(self) -> str | None:
-        """Where the next process will find it; None if nothing is kept."""
+        """What no other store that is open has, and by which the programs of its hub are known; it may have none."""
         ...
 
     def opened(self) -> AbstractAsyncContextManager[None]: ...

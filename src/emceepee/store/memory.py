@@ -13,12 +13,14 @@ __all__ = ["MemoryStore"]
 class MemoryStore:
     """Implements `Store`; opened again, it still has what it had."""
 
-    def __init__(self) -> None:
+    def __init__(self, place: str | None = None) -> None:
+        """`place` is somebody else's concern (see `places.py`): nothing is kept there."""
+        self._place = place
         self._records: dict[Key, JsonObject] = {}
 
     @property
     def place(self) -> str | None:
-        return None
+        return self._place
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:

@@ -1,7 +1,7 @@
 """A store in one SQLite file.
 
-Changes are collected and written in one transaction, in a thread, while the event loop goes on; changes that undo each
-other meanwhile are never written. The file is ours alone while we run, which a lock beside it makes sure of.
+Changes are collected (`pending.py`) and written in one transaction, in a thread, while the event loop goes on; those
+that undo each other meanwhile are never written. The file is ours alone while we run, which a lock makes sure of.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import json
 import os
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import asynccontextmanager, closing, contextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
 import anyio
 import anyio.to_thread
@@ -22,6 +22,7 @@ from structlog import get_logger
 
 from emceepee.concurrency import companions
 from emceepee.store.contract import JsonObject, Key, StoreError
+from emceepee.store.pending import Change, Delete, DeleteOwner, DeleteUpTo, Pending, Put
 
 __all__ = ["SCHEMA_VERSION", "SqliteStore"]
 
@@ -57,7 +58,19 @@ RETRY_SECONDS = 1.0
 FAREWELL_SECONDS = 2.0
 """For the last write when we are closed."""
 
-Change: TypeAlias = tuple[str, tuple[str, ...]]
+MAX_DELETES = 1_000
+"""So many deletions are kept while nothing can be written; if there are more, we look which of them delete anything."""
+
+UNWRITABLE = (
+    TypeError,
+    ValueError,
+    OverflowError,
+    RecursionError,
+    sqlite3.DataError,
+    sqlite3.InterfaceError,
+    sqlite3.ProgrammingError,
+)
+"""What says that one record can never be written, because of what it is."""
 
 
 class SqliteStore:
@@ -66,7 +79,7 @@ class SqliteStore:
     def __init__(self, directory: Path) -> None:
         self._path = directory / "emceepee.sqlite3"
         self._lock_path = directory / "emceepee.lock"
-        self._pending: dict[object, Change] = {}
+        self._pending = Pending()
         self._made = 0
         self._durable = 0
         self._is_failing = False
@@ -104,21 +117,22 @@ class SqliteStore:
     # Changing
 
     def put(self, key: Key, value: JsonObject) -> None:
-        # All of it in ASCII, which SQLite can write whatever it stands for: one bad text must not stop all writing.
-        text = json.dumps(value, separators=(",", ":"))
-        self._change(key, ("INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?)", (*key, text)))
+        try:
+            # All of it in ASCII, which SQLite can write whatever it stands for.
+            text = json.dumps(value, separators=(",", ":"))
+        except UNWRITABLE as error:
+            _log_unwritable(key.kind, error)
+        else:
+            self._change(Put(key, text))
 
     def delete(self, key: Key) -> None:
-        self._change(key, ("DELETE FROM records WHERE kind = ? AND owner = ? AND id = ?", tuple(key)))
+        self._change(Delete(key))
 
     def delete_owner(self, owner: str) -> None:
-        self._forget(lambda key: key.owner == owner)
-        self._change(("owner", owner), ("DELETE FROM records WHERE owner = ?", (owner,)))
+        self._change(DeleteOwner(owner))
 
     def delete_up_to(self, key: Key) -> None:
-        self._forget(lambda other: other[:2] == key[:2] and other.id <= key.id)
-        sql = "DELETE FROM records WHERE kind = ? AND owner = ? AND id <= ?"
-        self._change(("up_to", key.kind, key.owner), (sql, tuple(key)))
+        self._change(DeleteUpTo(key))
 
     @property
     def is_settled(self) -> bool:
@@ -134,41 +148,34 @@ class SqliteStore:
 
     # Writing
 
-    def _change(self, slot: object, change: Change) -> None:
-        # Taken out first: a change counts from where it was made last.
-        self._pending.pop(slot, None)
-        self._pending[slot] = change
+    def _change(self, change: Change) -> None:
+        self._pending.add(change)
         self._made += 1
         self._dirty.set()
-
-    def _forget(self, condition: Callable[[Key], bool]) -> None:
-        """What is deleted anyway need not be written first."""
-        for slot in [slot for slot in self._pending if isinstance(slot, Key) and condition(slot)]:
-            del self._pending[slot]
 
     async def _write_behind(self) -> None:
         while True:
             await self._dirty.wait()
             if not await self._flush():
+                await self._drop_idle_deletes()
                 with anyio.move_on_after(RETRY_SECONDS):
                     await anyio.sleep_forever()
 
     async def _flush(self) -> bool:
         self._dirty = anyio.Event()
-        batch, self._pending = self._pending, {}
+        batch, self._pending = self._pending, Pending()
         covered = self._made
         try:
             # Not to be left half-way: what was taken out of `pending` has to be written.
             with anyio.CancelScope(shield=True):
-                await _in_thread(partial(self._commit, list(batch.values())))
+                await _in_thread(partial(self._commit, batch))
             self._durable = covered
             self._is_failing = False
-        except sqlite3.Error as error:
-            log.error("store_write_failed", path=str(self._path), error=str(error))
-            for slot, change in self._pending.items():
-                # To the end, also where the batch has the slot: another order would bring deleted records back.
-                batch.pop(slot, None)
-                batch[slot] = change
+        except Exception as error:
+            # Whatever it is: without this task nothing would be written any more, and everybody would wait.
+            is_usual = isinstance(error, sqlite3.Error)
+            log.error("store_write_failed", path=str(self._path), error=str(error), exc_info=not is_usual)
+            batch.append(self._pending)
             self._pending = batch
             self._dirty.set()
             self._is_failing = True
@@ -176,10 +183,20 @@ class SqliteStore:
         self._written = anyio.Event()
         return not self._is_failing
 
+    async def _drop_idle_deletes(self) -> None:
+        """While nothing can be written, records come and go: those that came meanwhile need not be deleted."""
+        if self._pending.delete_count > MAX_DELETES:
+            with suppress(sqlite3.Error):
+                rows = await _in_thread(partial(self._query, "SELECT kind, owner, id FROM records"))
+                self._pending.drop_deletes_of_others({Key(*row) for row in rows})
+
     def _commit(self, changes: Iterable[Change]) -> None:
         with self._transaction() as connection:
-            for sql, values in changes:
-                connection.execute(sql, values)
+            for change in changes:
+                try:
+                    connection.execute(*_statement(change))
+                except UNWRITABLE as error:
+                    _log_unwritable(type(change).__name__, error)
 
     # In the thread
 
@@ -187,14 +204,9 @@ class SqliteStore:
         # SQLite makes its files beside this one as readable as this one is.
         with suppress(FileExistsError):
             os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        version = self._examined()
         connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
         try:
-            version = connection.execute("PRAGMA user_version").fetchone()[0]
-            if version > SCHEMA_VERSION:
-                raise StoreError(str(self._path), f"it was written by a newer emceepee (schema {version})")
-            # It does not raise, but says what it found.
-            if (found := connection.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
-                raise StoreError(str(self._path), f"it is damaged ({' '.join(found.split())})")
             self._close_to_others()
             connection.execute("PRAGMA journal_mode = WAL")
             # The file survives a crash of ours at any moment; a crash of the machine may cost the last moments.
@@ -210,13 +222,37 @@ class SqliteStore:
             raise
         return connection
 
+    def _examined(self) -> int:
+        """The version of the file, if it is one that we can use; to look at it changes nothing."""
+        with closing(sqlite3.connect(self._address(), uri=True)) as connection:
+            version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+            if version > SCHEMA_VERSION:
+                raise StoreError(str(self._path), f"it was written by a newer emceepee (schema {version})")
+            # It does not raise, but says what it found.
+            if (found := connection.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
+                raise StoreError(str(self._path), f"it is damaged ({' '.join(found.split())})")
+        return version
+
+    def _address(self) -> str:
+        """How to open the file to look at it."""
+        if self._beside("journal").exists():
+            how = "mode=rw"  # a transaction was cut off before the file had a log, and has to be taken back first
+        elif self._beside("wal").exists():
+            how = "mode=ro"  # whoever may write would work the log into the file when closing it
+        else:
+            how = "mode=ro&immutable=1"  # or an empty log would be left beside it
+        return f"{self._path.resolve().as_uri()}?{how}"
+
+    def _beside(self, part: str) -> Path:
+        return self._path.with_name(f"{self._path.name}-{part}")
+
     def _close_to_others(self) -> None:
         """There are secrets in it: headers of servers, answers, what tools were called with."""
-        for path in (self._path, *(self._path.with_name(f"{self._path.name}-{part}") for part in ("wal", "shm"))):
+        for path in (self._path, self._beside("wal"), self._beside("shm")):
             with suppress(FileNotFoundError):
                 os.chmod(path, 0o600)
 
-    def _query(self, sql: str) -> list[tuple[str, str, str, str]]:
+    def _query(self, sql: str) -> list[tuple[str, ...]]:
         return self._open().execute(sql).fetchall()
 
     @contextmanager
@@ -240,16 +276,20 @@ class SqliteStore:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        with self._refusing():
-            lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise StoreError(str(self._path.parent), "another hub is using this data directory") from None
+        directory = self._lock_path.parent
+        with ExitStack() as held:
+            # The directory, since a file in it can be deleted while its lock is held; the file, since some file systems
+            # lock no directories. Never the database: to close it a second time would let go of SQLite's own locks.
+            for path, flags in ((directory, os.O_RDONLY | os.O_DIRECTORY), (self._lock_path, os.O_RDWR | os.O_CREAT)):
+                with self._refusing():
+                    handle = os.open(path, flags, 0o600)
+                held.callback(os.close, handle)
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except OSError as error:
+                    if path != directory or isinstance(error, BlockingIOError):
+                        raise StoreError(str(directory), "another hub is using this data directory") from None
             yield
-        finally:
-            os.close(lock)
 
     @contextmanager
     def _refusing(self) -> Iterator[None]:
@@ -262,6 +302,22 @@ class SqliteStore:
             raise StoreError(str(self._path), str(error)) from None
         except (ValueError, TypeError) as error:
             raise StoreError(str(self._path), f"it holds something that is no record of ours ({error})") from None
+
+
+def _statement(change: Change) -> tuple[str, tuple[str, ...]]:
+    match change:
+        case Put(key, text):
+            return "INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?)", (*key, text)
+        case Delete(key):
+            return "DELETE FROM records WHERE kind = ? AND owner = ? AND id = ?", key
+        case DeleteOwner(owner):
+            return "DELETE FROM records WHERE owner = ?", (owner,)
+        case DeleteUpTo(key):
+            return "DELETE FROM records WHERE kind = ? AND owner = ? AND id <= ?", key
+
+
+def _log_unwritable(what: str, error: Exception) -> None:
+    log.error("record_cannot_be_written", record=what, error=str(error))
 
 
 async def _in_thread(call: Callable[[], T]) -> T:

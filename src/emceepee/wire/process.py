@@ -25,7 +25,7 @@ __all__ = ["PLACE_VARIABLE", "ServerProcess", "end_leftovers", "exit_reason", "k
 logger = logging.getLogger(__name__)
 
 PLACE_VARIABLE = "MCP_HUB_DATA"
-"""Says in the environment of a program which hub it belongs to, by where that keeps its data."""
+"""Says in the environment of a program which hub it belongs to: its place is what no other hub has at the same time."""
 
 STEP_SECONDS = 1.0
 """For each of the two polite ways to end a server; both together stay below the transport's closing time."""
@@ -189,17 +189,34 @@ def _signal_group(process: ServerProcess, number: signal.Signals) -> None:
         os.killpg(process.pid, number)
 
 
-def end_leftovers(place: str) -> int:
-    """End the programs of a hub that kept its data at `place` and was killed; how many there were.
+def end_leftovers(*places: str) -> int:
+    """End the programs of hubs that had these places and were killed; how many there were.
 
     They are known by a variable in their environment, which a program has from its first moment on, and its children
-    as well: whatever is written down elsewhere comes too late for a hub that is killed in between.
+    as well: whatever is written down elsewhere comes too late for a hub that is killed in between. We may have it
+    ourselves, if we were started by such a program: then neither we are a leftover, nor what we were started by.
     """
-    mark = os.fsencode(f"{PLACE_VARIABLE}={place}")
+    marks = {os.fsencode(f"{PLACE_VARIABLE}={place}") for place in places}
+    spared = _our_line()
     count = 0
     for entry in Path("/proc").glob("[0-9]*"):
+        pid = int(entry.name)
         with suppress(OSError):
-            if mark in (entry / "environ").read_bytes().split(b"\0"):
-                os.kill(int(entry.name), signal.SIGKILL)
+            is_marked = not marks.isdisjoint((entry / "environ").read_bytes().split(b"\0"))
+            # Our group has the other ends of our pipes, say of what writes our log.
+            if is_marked and pid not in spared and os.getpgid(pid) != os.getpgrp():
+                os.kill(pid, signal.SIGKILL)
                 count += 1
     return count
+
+
+def _our_line() -> set[int]:
+    """We and all that we descend from, as far as that can be seen."""
+    line: set[int] = set()
+    pid = os.getpid()
+    with suppress(OSError):
+        while pid > 0 and pid not in line:
+            line.add(pid)
+            # The name, in parentheses, may hold anything.
+            pid = int(Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[1])
+    return line
