@@ -53,6 +53,7 @@ async def direct_names() -> list[str]:
     program = [*node_script("mcp-server-everything"), "stdio"]
     async with StdioClient(program=program, capabilities=capabilities) as direct:
         listed = (await direct.request("tools/list"))["result"]["tools"]
+        direct.process.terminate()  # It does not end with its input.
     return sorted(tool["name"] for tool in listed)
 
 
