@@ -253,3 +253,67 @@ async def test_a_session_that_a_task_lives_in_is_there_after_a_long_night(clock:
     async with restarted(server, store, clock, client.session.id) as (_, again):
         server.finished.set()
         assert (await again.call("get_task_result", task_id=task["task_id"])).texts[0] == "native"
+
+
+KINDS = ("session", "server", "secret", "task", "event", "events_lost", "question", "waiting_call", "server_session")
+
+
+async def test_a_damaged_record_costs_only_itself_and_is_kept(clock: FakeClock, store: Store) -> None:
+    gate, server = Gate(), ScriptedServer()
+    server.tools = {"slow": gate}
+    async with running_hub({"demo": server}, clock=clock, store=store) as running:
+        client = await running.client()
+        task = (await client.execute("demo", "slow", timeout_ms=0)).task
+        gate.opened.set()
+        await settle()
+    session_id = client.session.id
+    damaged: dict[Key, dict[str, str]] = {
+        Key(kind, "gone" if kind == "session" else session_id, "damaged"): {} for kind in KINDS
+    }
+    damaged[Key("secret", "", "damaged")] = {"value": "no key"}
+    async with store.opened():
+        for key, value in damaged.items():
+            store.put(key, value)
+    async with restarted(server, store, clock, session_id) as (running, again):
+        assert (await again.call("get_task_result", task_id=task["task_id"])).texts[0] == "done"
+        assert set(running.hub.sessions) == {session_id}
+        assert len(running.hub.secret("damaged")) == 32
+    async with store.opened():
+        left = await store.load()
+    del damaged[Key("secret", "", "damaged")]
+    assert damaged.items() <= left.items()
+
+
+async def test_a_session_that_cannot_be_restored_costs_no_other(clock: FakeClock, store: Store) -> None:
+    server = ScriptedServer({"echo": echo})
+    async with running_hub({"demo": server}, clock=clock, store=store) as running:
+        client = await running.client()
+        task = (await client.execute("demo", "echo", {"text": "x"}, timeout_ms=0)).task
+    record = {"task_id": "t", "status": "working", "expires_at": "soon"}
+    async with store.opened():
+        found = await store.load()
+        store.put(Key("session", "one", "one"), {"last_active_at": "long ago"})
+        store.put(Key("session", "two", "two"), {"last_active_at": clock.now()})
+        store.put(Key("task", "two", "t"), {**found[Key("task", client.session.id, task["task_id"])], **record})
+    async with restarted(server, store, clock, client.session.id) as (running, again):
+        assert set(running.hub.sessions) == {client.session.id}
+        assert (await again.execute("demo", "echo", {"text": "still here"})).texts[0] == "still here"
+    async with store.opened():
+        assert {Key("session", "one", "one"), Key("session", "two", "two")} <= set(await store.load())
+
+
+async def test_a_call_that_cannot_be_taken_up_has_failed_and_the_others_go_on(clock: FakeClock, store: Store) -> None:
+    server = TaskServer()
+    async with running_hub({"demo": server}, clock=clock, store=store) as running:
+        client = await running.client()
+        await client.call("list_tools")
+        one = (await client.execute("demo", "job", timeout_ms=0)).task["task_id"]
+        other = (await client.execute("demo", "job", timeout_ms=0)).task["task_id"]
+        await settle()
+    async with store.opened():
+        store.put(Key("waiting_call", client.session.id, one), {"method": "tools/call", "resumption": {}})
+    async with restarted(server, store, clock, client.session.id) as (_, again):
+        failed = await again.call("get_task_result", task_id=one)
+        assert (failed.error_code, "the hub restarted" in failed.texts[0]) == ("TASK_FAILED", True)
+        server.finished.set()
+        assert (await again.call("get_task_result", task_id=other)).texts[0] == "native"

@@ -316,3 +316,21 @@ async def test_whatever_goes_wrong_with_a_write_it_is_made_up_for(
     again = SqliteStore(tmp_path)
     async with again.opened():
         assert await again.load() == {KEY: {"n": 1}}
+
+
+async def test_a_record_that_cannot_be_read_costs_no_other_and_stays_where_it_is(tmp_path: Path) -> None:
+    path = await fill(tmp_path)
+    connection = sqlite3.connect(path)
+    damaged = ["{not JSON", "[1, 2]", '"text"', b"\xff\xfe", "[" * 100_000]
+    rows = [("task", "s", f"damaged {number}", value) for number, value in enumerate(damaged)]
+    connection.executemany("INSERT INTO records VALUES (?, ?, ?, ?)", rows)
+    connection.execute("INSERT INTO records VALUES ('task', CAST(x'ff' AS TEXT), 'b', CAST(x'7bff7d' AS TEXT))")
+    connection.commit()
+    connection.close()
+    store = SqliteStore(tmp_path)
+    async with store.opened():
+        assert await store.load() == {KEY: {"n": 1}}
+        store.put(Key("task", "s", "later"), {})
+    connection = sqlite3.connect(path)
+    assert connection.execute("SELECT count(*) FROM records").fetchone() == (len(damaged) + 3,)
+    connection.close()

@@ -167,12 +167,17 @@ class Hub:
             elif self._has_local_user and config.name not in self.registry.of(LOCAL):
                 self.registry.put(config, LOCAL)
         for session_id, memory in memories.sessions.items():
-            session = Session(session_id, self._shared, memory.origin, memory)
-            await self._open(session)
+            try:
+                session = Session(session_id, self._shared, memory.origin, memory)
+                await self._open(session)
+            except Exception:
+                # It stays in the store as it is; all others are needed.
+                log.exception("session_not_restored")
+                continue
             if session.origin.workspace is not None:
                 self._workspaces[session.origin.key] = session.id
         if memories.sessions:
-            log.info("sessions_restored", count=len(memories.sessions))
+            log.info("sessions_restored", count=len(self.sessions))
 
     def _someone_answers(self, principal: str) -> bool:
         return any(session.origin.is_for_tools and session.connects_to_all for session in self.sessions_of(principal))

@@ -241,20 +241,32 @@ def _server_key(name: str, principal: str) -> Key:
 
 
 def recall(records: Mapping[Key, JsonObject]) -> Memories:
-    """What the records say; tasks and events without a session are nobody's, and left out."""
+    """What the records say; tasks and events without a session are nobody's, and left out.
+
+    So is a record that does not say what it should: it stays in the store, and costs nobody else.
+    """
     memories = Memories()
-    for key, value in records.items():
-        if key.kind == "session":
+    # Sessions come first: what belongs to them has to find them.
+    for key, value in sorted(records.items(), key=lambda item: (item[0].kind != "session", item[0])):
+        try:
+            _recall_one(memories, key, value)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            log.error("record_left_out", kind=key.kind, error=f"{type(error).__name__}: {error}")
+    return memories
+
+
+def _recall_one(memories: Memories, key: Key, value: JsonObject) -> None:
+    match key.kind:
+        case "session":
             origin = Origin(**value.get("origin", {}))
             memories.sessions[key.owner] = SessionMemories(value["last_active_at"], origin)
-        elif key.kind == "server":
+        case "server":
             memories.servers += _recalled_server(key, value)
-        elif key.kind == "secret":
+        case "secret":
+            bytes.fromhex(value["value"])  # or there is a new one when it is asked for
             memories.secrets[key.id] = value["value"]
-    for key, value in sorted(records.items()):
-        if (session := memories.sessions.get(key.owner)) is not None:
+        case _ if (session := memories.sessions.get(key.owner)) is not None:
             _recall_of_session(session, key, value)
-    return memories
 
 
 def _recall_of_session(session: SessionMemories, key: Key, value: JsonObject) -> None:

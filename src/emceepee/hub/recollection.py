@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from structlog import get_logger
+
 from emceepee.client import Question as ServerQuestion
 from emceepee.client import RemoteTask, Resumption
 from emceepee.core.questions import SURVIVING_ARRIVALS, Belonging, Question
@@ -24,6 +26,8 @@ from emceepee.hub.questions import QuestionDesk
 from emceepee.hub.work import Forwarded, ToolCall, Work, work_of
 
 __all__ = ["Recollection"]
+
+log = get_logger(__name__)
 
 RESTARTED = "the hub restarted"
 
@@ -93,7 +97,7 @@ class Recollection:
             if task.is_terminal:
                 continue
             self.journal.server_sessions.on_task(task)
-            call = self._taken_up(task, memories.waiting_calls.get(task.task_id))
+            call = self._try_to_take_up(task, memories.waiting_calls.get(task.task_id))
             if call is None:
                 self.state.tasks.finish(task.task_id, "failed", error=RESTARTED)
                 self.journal.forget_waiting_call(task.task_id)
@@ -102,6 +106,14 @@ class Recollection:
         for question in questions:
             self.state.questions.restore(question)
             self.state.questions.settle(question.request_id, "rejected", reason=RESTARTED)
+
+    def _try_to_take_up(self, task: Task, waiting: WaitingCall | None) -> Call | None:
+        try:
+            return self._taken_up(task, waiting)
+        except Exception:
+            # Whatever is wrong with one call, the session and its other calls are needed.
+            log.exception("task_not_taken_up", server=task.server, tool=task.tool, task_id=task.task_id)
+            return None
 
     def _taken_up(self, task: Task, waiting: WaitingCall | None) -> Call | None:
         """The call of a task, if there is a way to go on with it."""

@@ -44,8 +44,8 @@ class Store(Protocol):
     what happened just now. A record that can never be written, because of what it is, is logged and left out, and harms
     no other.
 
-    `load` gives every record, and is called once, before anything is written. While `opened` is entered, nobody else
-    can open the same place.
+    `load` gives every record, and is called once, before anything is written. One that cannot be read is logged, and
+    left where it is. While `opened` is entered, nobody else can open the same place.
 
     Raises (from `opened` and `load` alone):
         StoreError: the place cannot be used; whatever is there is left as it is.

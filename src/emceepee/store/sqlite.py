@@ -10,11 +10,11 @@ import fcntl
 import json
 import os
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -51,6 +51,11 @@ MIGRATIONS: tuple[str, ...] = (
 """Each takes the file one version further; those that have been released are never changed."""
 
 SCHEMA_VERSION = len(MIGRATIONS)
+
+_ALL_RECORDS = """
+    SELECT CAST(kind AS BLOB), CAST(owner AS BLOB), CAST(id AS BLOB), CAST(value AS BLOB) FROM records
+"""
+"""As bytes: one that is no text must not make all others unreadable."""
 
 RETRY_SECONDS = 1.0
 """Before a write that failed, say because the disk is full, is tried again."""
@@ -111,8 +116,19 @@ class SqliteStore:
 
     async def load(self) -> dict[Key, JsonObject]:
         with self._refusing():
-            rows = await _in_thread(partial(self._query, "SELECT kind, owner, id, value FROM records"))
-        return {Key(kind, owner, id_): json.loads(value) for kind, owner, id_, value in rows}
+            rows = await _in_thread(partial(self._query, _ALL_RECORDS))
+        return dict(record for row in rows if (record := self._record(row)) is not None)
+
+    def _record(self, row: Sequence[bytes]) -> tuple[Key, JsonObject] | None:
+        try:
+            kind, owner, id_, text = (part.decode() for part in row)
+            value = json.loads(text)
+            if not isinstance(value, dict):
+                raise TypeError(f"{type(value).__name__} instead of an object")
+        except (ValueError, TypeError, RecursionError) as error:
+            log.error("record_unreadable", path=str(self._path), kind=row[0].decode(errors="replace"), error=str(error))
+            return None
+        return Key(kind, owner, id_), value
 
     # Changing
 
@@ -252,7 +268,7 @@ class SqliteStore:
             with suppress(FileNotFoundError):
                 os.chmod(path, 0o600)
 
-    def _query(self, sql: str) -> list[tuple[str, ...]]:
+    def _query(self, sql: str) -> list[tuple[Any, ...]]:
         return self._open().execute(sql).fetchall()
 
     @contextmanager
