@@ -14,11 +14,11 @@ __all__ = ["companions", "task_group"]
 @asynccontextmanager
 async def task_group() -> AsyncIterator[anyio.abc.TaskGroup]:
     """A task group whose body's own exception comes out as it is, and not in an exception group."""
-    raised: Exception | None = None
+    raised: Exception | SystemExit | None = None
     async with anyio.create_task_group() as tasks:
         try:
             yield tasks
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raised = error
             tasks.cancel_scope.cancel()
     if raised is not None:
