@@ -420,3 +420,24 @@ async def test_nothing_is_left_behind_when_everything_has_ended(clock: FakeClock
         assert (len(session.calls), len(session.questions), len(session.state.tasks)) == (0, 0, 0)
         assert session.state.events.waiters == 0
         assert len(session.state.deadlines) == 1, "only the idle timer is left"
+
+
+async def test_a_task_says_that_it_waits_for_an_answer_and_that_it_goes_on(clock: FakeClock) -> None:
+    gate = Gate()
+
+    async def ask(call: ScriptedCall) -> str:
+        await call.elicit(form("Name?", name="string"))
+        return await gate(call)
+
+    async with running_hub({"demo": ScriptedServer({"ask": ask})}, clock=clock) as running:
+        client = await running.client()
+        answer = await client.execute("demo", "ask")
+        request_id = answer.pending["elicitations"][0]["request_id"]
+
+        async def message() -> str:
+            (task,) = (await client.call("list_tasks")).json["tasks"]
+            return str(task["status_message"])
+
+        assert await message() == f"waits for an answer to {request_id}"
+        await client.call("respond_to_elicitation", request_id=request_id, action="decline")
+        assert await message() == "goes on after an answer"

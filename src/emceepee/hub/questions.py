@@ -103,6 +103,7 @@ class QuestionDesk:
         """Have the recorded question answered; the time of its task stands still meanwhile."""
         if record.task_id is not None:
             self._state.tasks.pause_ttl(record.task_id)
+            self._say_whether_it_waits(record.task_id)
         self._waiting[record.request_id] = question
         question.on_settled(partial(self._on_settled_elsewhere, record.request_id))
 
@@ -167,6 +168,7 @@ class QuestionDesk:
             task_id = call.task_id or self._calls.promote(call, "question").task_id
             record = self._state.questions.assign(record.request_id, task_id)
             self._state.tasks.pause_ttl(task_id)
+            self._say_whether_it_waits(task_id)
         elif record.task_id is not None and self._waiting[record.request_id].belongs_to.call is None:
             record = self._state.questions.assign(record.request_id, None)
         self._post(record)
@@ -287,6 +289,7 @@ class QuestionDesk:
         self._telemetry.question_settled(record.kind, state)
         if record.task_id is not None:
             self._state.tasks.resume_ttl(record.task_id)
+            self._say_whether_it_waits(record.task_id)
         if (asked := self._asked.pop(record.request_id, None)) is not None:
             asked[1].withdraw(record.request_id, reason or "it was answered elsewhere")
         self._strays.discard(record.request_id)
@@ -298,6 +301,15 @@ class QuestionDesk:
             return
         record = self._state.questions.get(request_id, question.kind)
         self._take(record, "withdrawn" if how == "withdrawn" else "rejected", reason)
+
+    def _say_whether_it_waits(self, task_id: str) -> None:
+        """Of a task of ours: what a server's own task does, its server says."""
+        task = self._state.tasks.get(task_id)
+        if task.is_terminal or task.origin == "native":
+            return
+        waiting = self._state.questions.pending(task_id=task_id)
+        text = f"waits for an answer to {waiting[0].request_id}" if waiting else "goes on after an answer"
+        self._state.tasks.update(task_id, status_message=text)
 
     def _log_answer(self, record: Question) -> None:
         duration_ms = round((self._clock.now() - record.received_at) * 1000)
