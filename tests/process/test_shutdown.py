@@ -5,6 +5,7 @@ import os
 import select
 import signal
 import socket
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -208,3 +209,24 @@ async def test_programs_of_a_killed_hub_that_keeps_nothing_are_ended_by_the_next
                     assert ended(left) == [True, True]
                     assert select.select(kept, [], [], 0)[0] == []
         assert list((tmp_path / "emceepee" / "running").iterdir()) == []
+
+
+@contextmanager
+def serving_unheard() -> Iterator[str]:
+    """A hub whose stderr nobody reads any more; it has to end in order all the same."""
+    command = [*EMCEEPEE, "serve", "--port", "0", "--data", ":memory:", "--demo", "--log-level", "debug"]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE) as hub:
+        assert hub.stderr is not None
+        lines = iter(hub.stderr.readline, b"")
+        place = next(line for line in lines if b"serving on" in line).decode().split()[-1]
+        hub.stderr.close()
+        yield place
+        hub.terminate()
+        assert hub.wait(LIMIT_S) == 0
+
+
+async def test_nobody_at_the_other_end_of_stderr_is_no_reason_to_end() -> None:
+    with anyio.fail_after(LIMIT_S), serving_unheard() as url:
+        async with HttpClient(url) as client:
+            result = await client.execute("demo", "echo", {"text": "hi"})
+            assert result["content"][0]["text"] == "hi"

@@ -6,8 +6,11 @@ questions are never given to a logger in the first place.
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
+from contextlib import suppress
+from typing import TextIO, cast
 
 import structlog
 
@@ -16,6 +19,19 @@ from emceepee.config.settings import LogFormat, LogLevel
 __all__ = ["configure_logging"]
 
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+
+class _Stderr(io.TextIOBase):
+    """Standard error as long as there is somebody at the other end: a terminal that was closed must not end the hub."""
+
+    def write(self, text: str, /) -> int:
+        with suppress(OSError):
+            sys.stderr.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            sys.stderr.flush()
 
 
 def configure_logging(level: LogLevel = "info", log_format: LogFormat = "json") -> None:
@@ -34,7 +50,7 @@ def configure_logging(level: LogLevel = "info", log_format: LogFormat = "json") 
     structlog.configure(
         processors=[*shared, *errors, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, _Stderr())),
         cache_logger_on_first_use=True,
     )
     handler = logging.StreamHandler(sys.stderr)
