@@ -8,11 +8,14 @@ import sys
 from pathlib import Path
 from typing import Literal
 
+import anyio
 import pytest
 
 from emceepee.client import ClientOptions, Stdio, connect
 from emceepee.concurrency import companions
+from tests.process.hub_process import StdioClient, proxy_task
 
+LIMIT_S = 180
 pytestmark = pytest.mark.anyio
 
 HUB = ("-m", "emceepee.cli", "stdio", "--demo", "--data", ":memory:", "--log-level", "error")
@@ -91,3 +94,15 @@ async def test_a_workspace_can_be_named_at_the_start(era: Literal["handshake", "
     async with connect(stdio("--workspace", "mine"), options=ClientOptions(era=era)) as hub:
         listed = await hub.call_tool("list_servers")
         assert json.loads(listed["content"][0]["text"])["servers"][0]["name"] == "demo"
+
+
+async def test_the_results_of_a_client_of_a_pipe_are_there_for_the_next_one(tmp_path: Path) -> None:
+    flags = ("--demo", "--data", str(tmp_path))
+    with anyio.fail_after(LIMIT_S):
+        async with StdioClient(*flags) as client:
+            task = proxy_task(await client.execute("demo", "echo", {"text": "kept"}, timeout_ms=0))
+            await client.call("get_task_result", {"task_id": task["task_id"]})
+        for _ in range(2):
+            async with StdioClient(*flags) as client:
+                result = await client.call("get_task_result", {"task_id": task["task_id"]})
+                assert result["content"][0] == {"type": "text", "text": "kept"}

@@ -93,7 +93,7 @@ class StdioFront:
                 for served in tuple(self._served.values()):
                     served.end("gone")
             if self._client is not None:
-                self._client.session.close()
+                self._client.session.leave()
                 await self._client.session.closed.wait()
             self._outbox.close()
 
@@ -145,6 +145,8 @@ class StdioFront:
         except EmceepeeError as error:
             raise as_peer_error(error) from None
         self._client.standalone = self._post
+        if not self._endpoint:
+            self._hub.inherit(self._client.session)
         # A client at the other end of a pipe is there, however long it says nothing.
         self._in_use.enter_context(self._client.session.in_use())
         await self._send(result_message(request.id, result))

@@ -145,6 +145,12 @@ class Hub:
             del self._opening_workspaces[key]
             opened.set()
 
+    def inherit(self, heir: Session) -> None:
+        """Give a session the results that clients of the same principal have left."""
+        for session in self.sessions_of(heir.origin.principal):
+            if session.origin.is_left:
+                heir.inherit(session)
+
     def sessions_of(self, principal: str) -> list[Session]:
         """The open sessions of a principal, oldest first."""
         return [session for session in self._open_sessions() if session.origin.principal == principal]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -67,6 +67,7 @@ class StoreJournal(Journal):
         self._store = store
         self._session_id = session_id
         self._origin = origin
+        self._clock = clock
         self._late = LateEvents(Timer("journal", session_id), clock, deadlines)
         self._is_stopped = False
         self._owed = 0
@@ -97,6 +98,13 @@ class StoreJournal(Journal):
         self.server_sessions.clear()
         self._store.delete_owner(self._session_id)
         self._owed += 1
+
+    def leave(self, finished: Iterable[Task]) -> None:
+        """The session is over, but for the tasks that have ended."""
+        self.erase()
+        save_session(self._store, self._session_id, self._clock.now(), replace(self._origin, is_left=True))
+        for task in finished:
+            self._put("task", task.task_id, asdict(task))
 
     def write_late(self) -> None:
         """The time has come for what could wait."""

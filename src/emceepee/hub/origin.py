@@ -26,6 +26,9 @@ class Origin:
     """What a client said of itself: its protocol version and capabilities. Servers behind a workspace are told these
     once for all, so each set of them has a session of its own there; the hub's own tools need no such thing."""
 
+    is_left: bool = False
+    """Its client has gone for good, and left the results of its tasks to the next one."""
+
     @property
     def is_for_tools(self) -> bool:
         """Whether its client uses the hub's own tools, and so can answer what anybody is asked."""

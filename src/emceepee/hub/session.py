@@ -159,6 +159,22 @@ class Session:
             self._journal.erase()
             self._closing.set()
 
+    def leave(self) -> None:
+        """End with the client of a pipe: what is kept are the results of its tasks, for the next one to `inherit`."""
+        finished = [task for task in self.state.tasks.find(terminal=True) if task.is_terminal]
+        if not finished or not self.origin.is_for_tools:
+            self.close()
+        elif not self._closing.is_set():
+            self._journal.leave(finished)
+            self._closing.set()
+
+    def inherit(self, left: Session) -> None:
+        """Take over the tasks of a session whose client has left."""
+        for task in left.state.tasks.find(terminal=True):
+            self.state.tasks.restore(task)
+            self._journal.save_task(task)
+        left.close()
+
     def suspend(self) -> None:
         """End with the hub: what is in the store stays there, for the next one."""
         self._journal.stop()
