@@ -417,21 +417,87 @@ async def test_an_id_that_is_not_ours_opens_the_standalone_stream(clock: FakeClo
         assert [message["method"] for message in stream.messages] == ["notifications/tools/list_changed"]
 
 
-async def test_a_stream_of_which_something_was_evicted_is_not_resumed_in_part(clock: FakeClock) -> None:
+# More than is kept
+
+
+@pytest.mark.parametrize("url", ["/mcp", "/mcp/server/demo"])
+async def test_of_a_stream_that_was_too_long_to_be_kept_the_rest_is_replayed_with_its_response(
+    clock: FakeClock, url: str
+) -> None:
+    go_on = anyio.Event()
+
     async def work(call: ScriptedCall) -> str:
+        await go_on.wait()
         for number in range(1100):
             await call.progress(number + 1)
         return "done"
 
     async with front({"demo": ScriptedServer({"work": work})}, clock=clock) as world:
+        client = await world.handshake(url=url)
+        call: dict[str, Any] = {"name": "work", "arguments": {}}
+        if url == "/mcp":
+            call = {"name": "execute_tool", "arguments": {"server": "demo", "tool": "work"}}
+        exchange = client.request("tools/call", {**call, "_meta": {"progressToken": 1}})
+        await primed(client, exchange, clock)
+        exchange.drop()
+        await settle()
+        go_on.set()
+        await settle()
+        resumed = client.get(exchange.last_event_id)
+        assert (await resumed.result())["content"][0]["text"] == "done"
+        told = [message["params"]["progress"] for message in resumed.messages if "method" in message]
+        assert told[-1] == 1100
+        assert 900 < len(told) < 1100
+
+
+async def test_the_response_of_a_client_that_is_away_outlasts_the_news_of_others(clock: FakeClock) -> None:
+    gate = Gate()
+
+    async def work(call: ScriptedCall) -> str:
+        for number in range(1100):
+            await call.progress(number + 1)
+        return "done"
+
+    async with front({"demo": ScriptedServer({"slow": gate, "work": work})}, clock=clock) as world:
         client = await world.handshake()
-        exchange = client.tool("execute_tool", meta={"progressToken": 1}, server="demo", tool="work")
-        await exchange.result()
-        first = exchange.events[0].id
-        assert first is not None
-        resumed = client.get(first)
+        exchange = client.execute("demo", "slow")
+        await primed(client, exchange, clock)
+        exchange.drop()
+        gate.opened.set()
+        await settle()
+        other = client.tool("execute_tool", meta={"progressToken": 1}, server="demo", tool="work")
+        await other.result()
+        resumed = client.get(exchange.last_event_id)
+        assert (await resumed.result())["content"][0]["text"] == "done"
+
+
+async def test_a_response_that_could_not_be_kept_was_not_sent_and_goes_on_as_a_task(clock: FakeClock) -> None:
+    gate, go_on = Gate(), anyio.Event()
+
+    async def big(call: ScriptedCall) -> str:
+        await go_on.wait()
+        return "x" * 9_000_000
+
+    demo = ScriptedServer({"slow": gate, "big": big})
+    async with front({"demo": demo}, clock=clock) as world:
+        client = await world.handshake()
+        await client.call("list_tools")
+        exchange, other = client.execute("demo", "slow"), client.execute("demo", "big")
+        await primed(client, exchange, clock)
+        exchange.drop()
+        other.drop()
+        await demo.notify("notifications/x")
+        await settle()
+        gate.opened.set()
+        await settle()
+        go_on.set()
+        await settle()
+        resumed = client.get(exchange.last_event_id)
         await resumed.done.wait()
-        assert (resumed.status, resumed.messages) == (200, [])
+        assert answers_in(resumed) == []
+        listed = await client.call("list_tasks", include_completed=True)
+        assert [(task["tool"], task["status"]) for task in listed.json["tasks"]] == [("slow", "completed")]
+        assert listed.event_types == ["notification", "task_created", "task_completed"]
 
 
 # The standalone stream

@@ -140,9 +140,9 @@ class Exchange:
                 waiting.cancel_scope.cancel()
 
             waiting.start_soon(give_up)
-            await self.stream.delivered.wait()
+            await self.stream.ended.wait()
             waiting.cancel_scope.cancel()
-        return self.stream.delivered.is_set()
+        return self.stream.was_delivered
 
     def _status_of(self, message: JsonObject) -> int:
         """The modern era tells in the status, too, that a request could not be served at all."""

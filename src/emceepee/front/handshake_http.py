@@ -81,7 +81,7 @@ class HandshakeHttp:
             if stream is None or (known.standalone is not None and stream == known.standalone.number):
                 await self._hold_standalone(known, replay or Replay(0, ()), receive, send)
             else:
-                await self._resume(known, replay or Replay(stream, ()), receive, send)
+                await self._resume(known, replay or Replay(stream, (), lacks_response=True), receive, send)
 
     async def delete(self, service: Service, principal: str, headers: Headers, send: Send) -> None:
         known = self._find(service, principal, headers)
@@ -164,13 +164,12 @@ class HandshakeHttp:
     async def _resume(self, known: _HttpClient, replay: Replay, receive: Receive, send: Send) -> None:
         """The rest of a response, whether it is still being made or was written to nobody."""
         stream = known.streams.get(replay.stream)
-        missed = replay.frames
         if stream is None:
             stream = EventStream()
             stream.finish()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_cancel_at_disconnect, receive, tasks.cancel_scope)
-            await stream.pump(send, missed)
+            await stream.pump(send, replay)
             tasks.cancel_scope.cancel()
 
     async def _hold_standalone(self, known: _HttpClient, replay: Replay, receive: Receive, send: Send) -> None:
@@ -184,7 +183,7 @@ class HandshakeHttp:
             tasks.start_soon(_finish_after, known.session.closed, stream)
             tasks.start_soon(_finish_after, self._stopping, stream)
             tasks.start_soon(self._keep_alive, stream)
-            await stream.pump(send, replay.frames)
+            await stream.pump(send, replay)
             tasks.cancel_scope.cancel()
 
     async def _keep_alive(self, stream: EventStream) -> None:
