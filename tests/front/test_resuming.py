@@ -82,6 +82,22 @@ async def test_an_older_client_gets_no_event_without_data_but_is_kept_alive(cloc
         assert all(frame.data for frame in exchange.events)
 
 
+@pytest.mark.parametrize("url", ["/mcp", "/mcp/server/demo"])
+async def test_the_id_of_a_request_is_free_when_its_response_can_be_read(clock: FakeClock, url: str) -> None:
+    async with front({"demo": ScriptedServer({"echo": echo})}, clock=clock) as world:
+        client = await world.handshake(url=url)
+        for _ in range(3):
+            exchange = client.request("tools/list", request_id=2)
+            exchange.stop_reading_at(b'"result"')
+            await settle()
+            # The client has all of it, and we have yet to learn that.
+            assert b'"result"' in exchange.body
+            assert not exchange.done.is_set()
+            assert (await client.request("ping", request_id=2).response())["id"] == 2
+            exchange.go_on_reading()
+            await exchange.result()
+
+
 async def test_progress_goes_before_the_result_on_its_own_stream(clock: FakeClock) -> None:
     async def work(call: ScriptedCall) -> str:
         await call.progress(1, 2, "half")

@@ -95,9 +95,17 @@ class HandshakeClient:
             self.service.on_client_notification(self.session, message.method, message.params)
 
     async def respond(self, request: Request, served: ServedRequest) -> JsonObject:
-        """The response message to a request."""
-        with self.session.in_use():
-            return await answered(request, lambda: self._answer(request, served))
+        """The response message to a request; a client that has read it may use the id again at once."""
+        try:
+            with self.session.in_use():
+                return await answered(request, lambda: self._answer(request, served))
+        finally:
+            self.release(served)
+
+    def release(self, served: ServedRequest) -> None:
+        """It has its answer, or needs none any more: its id is free."""
+        if self.served.get(served.request_id) is served:
+            del self.served[served.request_id]
 
     async def _answer(self, request: Request, served: ServedRequest) -> JsonObject:
         if request.method == "ping":

@@ -153,7 +153,7 @@ class HandshakeHttp:
         try:
             await exchange.run(lambda served: client.respond(request, served))
         finally:
-            del client.served[request.id]
+            client.release(exchange.request)
             del known.streams[exchange.stream.number]
             if exchange.was_sent and exchange.stream.can_resume:
                 known.buffer.close(exchange.stream.number)

@@ -95,7 +95,7 @@ class ReplayBuffer:
             self._evict()
 
     def after(self, event_id: str) -> Replay | None:
-        """What was sent on the stream of `event_id` after it, as far as it is kept; None if that stream is not known."""
+        """What was sent on the stream of `event_id` after it and is kept; None if that stream is not known."""
         stream = self.stream_of(event_id)
         kept = None if stream is None else self._streams.get(stream)
         if stream is None or kept is None:
