@@ -121,12 +121,19 @@ class ReplayBuffer:
                 self._orders["news"][stream, number] = None
             self._drop_if_done(stream, kept)
 
-    def forget(self, stream: int) -> None:
-        """Nobody will come back for this stream."""
-        if (kept := self._streams.pop(stream, None)) is not None:
+    def empty(self, stream: int) -> None:
+        """What was sent on it has been taken back; whatever follows goes on with its ids."""
+        if (kept := self._streams.get(stream)) is not None:
             for number, frame in kept.frames.items():
                 self._unlist(stream, number)
                 self._bytes -= len(frame)
+            kept.frames.clear()
+            kept.response = 0
+
+    def forget(self, stream: int) -> None:
+        """Nobody will come back for this stream."""
+        self.empty(stream)
+        self._streams.pop(stream, None)
 
     def _evict(self) -> None:
         order = next(order for order in self._orders.values() if order)

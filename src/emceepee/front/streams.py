@@ -46,10 +46,11 @@ class _Unsent(NamedTuple):
 class EventStream:
     """Written by anyone, read by at most one connection at a time; with a `buffer` it can be resumed by another."""
 
-    def __init__(self, buffer: ReplayBuffer | None = None, *, primes: bool = False) -> None:
+    def __init__(self, buffer: ReplayBuffer | None = None, *, primes: bool = False, number: int | None = None) -> None:
+        """`number` is that of a stream of the buffer's that was given up, and that this one goes on with."""
         self._buffer = buffer
         self._primes = primes and buffer is not None
-        self.number = 0 if buffer is None else buffer.open()
+        self.number = number or (0 if buffer is None else buffer.open())
         self._unsent: deque[_Unsent] = deque()
         self._wake = anyio.Event()
         self._connection: anyio.CancelScope | None = None
@@ -62,7 +63,7 @@ class EventStream:
         self._is_lost = False
         self.ended = anyio.Event()
         """Set when the last message has been written, or there is none to be written any more."""
-        self.can_resume = False
+        self.can_resume = number is not None
         """Whether the client has been told an id that it could come back with."""
 
     @property
