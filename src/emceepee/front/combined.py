@@ -95,6 +95,10 @@ class AllService:
             case _:
                 raise PeerError(METHOD_NOT_FOUND, f"Method not found: {visit.method}")
 
+    async def may_issue_states(self, visit: Visit) -> bool:
+        servers = await self._connected(visit.session)
+        return any(server.era == "modern" for server in servers.values())
+
     async def go_on(self, visit: Visit, task_id: str) -> Outcome:
         task = visit.session.state.tasks.get(task_id)
         return await self._service(task.server).go_on(visit, task_id)

@@ -24,7 +24,7 @@ from emceepee.errors import PeerError, TaskNotFound
 from emceepee.front.client import TASKS_EXTENSION, ClientFacts
 from emceepee.front.jsonrpc import Request, answered
 from emceepee.front.outcomes import AskedBack, BecameTask, Outcome
-from emceepee.front.request_state import Continuation, NotOurState, Opened, RequestStates, digest_of
+from emceepee.front.request_state import Continuation, NotOurState, Opened, RequestStates, digest_of, is_of_a_hub
 from emceepee.front.resources import RESOURCE_NOT_FOUND
 from emceepee.front.served import ServedRequest
 from emceepee.front.service import Service
@@ -139,6 +139,8 @@ class ModernRequests:
     async def _outcome(self, service: Service, visit: Visit) -> Outcome:
         state = visit.params.get("requestState")
         if not self._states.is_ours(state):
+            if is_of_a_hub(state) and not await service.may_issue_states(visit):
+                raise _refused_state(NotOurState("is not one that was issued here"))
             return await service.answer(visit)
         opened = self._open(service, visit, str(state))
         task_id = opened.continuation.task_id
@@ -158,7 +160,7 @@ class ModernRequests:
             if opened.continuation.request != digest_of(service.endpoint, visit.method, visit.params):
                 raise NotOurState("belongs to another request")
         except NotOurState as error:
-            raise PeerError(INVALID_PARAMS, f"{error}: call again, or look for the task with list_tasks") from None
+            raise _refused_state(error) from None
         return opened
 
     async def _in_this_era(self, service: Service, visit: Visit, outcome: Outcome) -> JsonObject:
@@ -216,6 +218,10 @@ class ModernRequests:
                 except TaskNotFound:
                     continue
         raise PeerError(INVALID_PARAMS, f"Task not found: {task_id}")
+
+
+def _refused_state(error: NotOurState) -> PeerError:
+    return PeerError(INVALID_PARAMS, f"{error}: call again, or look for the task with list_tasks")
 
 
 def _of_this_era(error: PeerError) -> PeerError:

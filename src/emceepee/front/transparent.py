@@ -85,6 +85,9 @@ class ServerService:
         except WireError as error:
             raise as_peer_error(error) from None
 
+    async def may_issue_states(self, visit: Visit) -> bool:
+        return (await self.server(visit.session)).era == "modern"
+
     async def go_on(self, visit: Visit, task_id: str) -> Outcome:
         visit.served.takes_tasks = _takes_tasks(visit)
         return await self._hold(visit, task_id)
