@@ -140,7 +140,7 @@ class ModernRequests:
         state = visit.params.get("requestState")
         if not self._states.is_ours(state):
             if is_of_a_hub(state) and not await service.may_issue_states(visit):
-                raise _refused_state(NotOurState("is not one that was issued here"))
+                raise _refused_state(service, NotOurState("is not one that was issued here"))
             return await service.answer(visit)
         opened = self._open(service, visit, str(state))
         task_id = opened.continuation.task_id
@@ -160,7 +160,7 @@ class ModernRequests:
             if opened.continuation.request != digest_of(service.endpoint, visit.method, visit.params):
                 raise NotOurState("belongs to another request")
         except NotOurState as error:
-            raise _refused_state(error) from None
+            raise _refused_state(service, error) from None
         return opened
 
     async def _in_this_era(self, service: Service, visit: Visit, outcome: Outcome) -> JsonObject:
@@ -220,8 +220,9 @@ class ModernRequests:
         raise PeerError(INVALID_PARAMS, f"Task not found: {task_id}")
 
 
-def _refused_state(error: NotOurState) -> PeerError:
-    return PeerError(INVALID_PARAMS, f"{error}: call again, or look for the task with list_tasks")
+def _refused_state(service: Service, error: NotOurState) -> PeerError:
+    way_out = "call again" if service.endpoint else "call again, or look for the task with list_tasks"
+    return PeerError(INVALID_PARAMS, f"{error}: {way_out}")
 
 
 def _of_this_era(error: PeerError) -> PeerError:
