@@ -394,6 +394,48 @@ async def test_a_session_is_of_the_endpoint_that_it_was_opened_at(clock: FakeClo
         assert await client.request("ping").result() == {}
 
 
+# Roots
+
+
+async def list_roots(call: ScriptedCall) -> str:
+    return ",".join(root["uri"] for root in (await call.peer.request("roots/list"))["roots"])
+
+
+async def test_a_client_is_asked_for_its_roots_on_a_stream_that_it_reads(clock: FakeClock) -> None:
+    async with front({"demo": ScriptedServer({"roots": list_roots})}, clock=clock) as world:
+        client = await world.handshake({"roots": {}}, url=ONE)
+        roots = {"roots": [{"uri": "file:///mine"}]}
+        standalone = None
+        for state in ("none", "open", "dropped"):
+            if state == "open":
+                standalone = client.get()
+                await settle()
+            elif standalone is not None:
+                standalone.drop()
+                await settle()
+            exchange = client.request("tools/call", {"name": "roots", "arguments": {}})
+            await settle()
+            asked = (standalone if standalone is not None and state == "open" else exchange).messages[0]
+            assert asked["method"] == "roots/list"
+            await client.answer(asked, roots)
+            assert await exchange.result() == text_result("file:///mine")
+
+
+@pytest.mark.parametrize("roots", [(), ("file:///set",)])
+async def test_a_server_is_told_of_roots_of_a_modern_client_only_where_there_are_some_to_tell(
+    clock: FakeClock, roots: tuple[str, ...]
+) -> None:
+    demo = ScriptedServer({"roots": list_roots})
+    async with front({"demo": demo}, clock=clock, settings=HubSettings(roots=roots)) as world:
+        client = world.modern({"roots": {}}, url=ONE)
+        await client.request("tools/list").result()
+        (told,) = [params["capabilities"] for method, params in demo.received if method == "initialize"]
+        assert ("roots" in told) is bool(roots)
+        if roots:
+            called = client.request("tools/call", {"name": "roots", "arguments": {}})
+            assert plain(await called.result()) == text_result("file:///set")
+
+
 # All of them
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any, TypeAlias
 
@@ -73,6 +73,8 @@ class HandshakeClient:
         """What waits for an answer, by its id."""
         self.standalone: Post | None = None
         """Where messages go that belong to no request; None while there is no such place."""
+        self.is_listening: Callable[[], bool] = lambda: True
+        """Whether somebody reads there just now."""
         self._hub = hub
         self._may_spawn = may_spawn
         self._tasks: dict[str, JsonObject] = {}
@@ -249,9 +251,10 @@ class HandshakeClient:
 
     def _any_stream(self) -> Post:
         """A stream that the client reads: its own, or that of a request that is open."""
-        if self.standalone is not None:
-            return self.standalone
-        return next((served.post for served in self.served.values()), lambda _message: None)
+        standalone = self.standalone or (lambda _message: None)
+        if self.standalone is not None and self.is_listening():
+            return standalone
+        return next((served.post for served in self.served.values()), standalone)
 
     def _on_notification(self, server: str, method: str, params: Mapping[str, Any]) -> None:
         if (passed := self.service.passed_on(server, method, params)) is not None:

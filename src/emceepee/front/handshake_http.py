@@ -236,6 +236,7 @@ class HandshakeHttp:
             known.standalone = EventStream(known.buffer, primes=known.client.facts.understands_resuming)
             known.client.standalone = known.standalone.post
         stream = known.standalone
+        known.client.is_listening = lambda: stream.is_attached
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_cancel_at_disconnect, receive, tasks.cancel_scope)
             tasks.start_soon(_finish_after, known.session.closed, stream)

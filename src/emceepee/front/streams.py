@@ -67,6 +67,11 @@ class EventStream:
         """Whether the client has been told an id that it could come back with."""
 
     @property
+    def is_attached(self) -> bool:
+        """Whether there is a connection that reads it."""
+        return self._connection is not None
+
+    @property
     def was_delivered(self) -> bool:
         return self.ended.is_set() and not self._is_lost
 
