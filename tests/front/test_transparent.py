@@ -394,6 +394,15 @@ async def test_a_session_is_of_the_endpoint_that_it_was_opened_at(clock: FakeClo
         assert await client.request("ping").result() == {}
 
 
+@pytest.mark.parametrize("url", [ONE, ALL, "/mcp"])
+@pytest.mark.parametrize("meta", [[1], "x", None])
+async def test_a_meta_that_is_no_object_is_an_invalid_parameter(clock: FakeClock, url: str, meta: Any) -> None:
+    async with front({"demo": full()}, clock=clock) as world:
+        client = await world.handshake(url=url)
+        for method, params in (("tools/list", {}), ("tools/call", {"name": "echo"}), ("ping", {})):
+            assert await client.request(method, {**params, "_meta": meta}).failure() == (200, -32602)
+
+
 # Roots
 
 

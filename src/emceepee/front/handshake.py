@@ -120,6 +120,8 @@ class HandshakeClient:
             del self.served[served.request_id]
 
     async def _answer(self, request: Request, served: ServedRequest) -> JsonObject:
+        if not isinstance(request.params.get("_meta", {}), Mapping):
+            raise PeerError(INVALID_PARAMS, "_meta has to be an object")
         if request.method == "ping":
             return {}
         if request.method.startswith("tasks/") and self.facts.understands_resuming:

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 from mcp.shared.inbound import InboundLadderRejection, classify_inbound_request
 from mcp_types import (
+    CLIENT_CAPABILITIES_META_KEY,
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
     MISSING_REQUIRED_CLIENT_CAPABILITY,
@@ -71,6 +72,8 @@ def client_of(request: Request, headers: Mapping[str, str] | None = None) -> Cli
         if isinstance(data, dict) and "supported" in data:
             data = {**data, "supported": list(SUPPORTED_PROTOCOL_VERSIONS)}
         raise PeerError(verdict.code, verdict.message, data)
+    if not isinstance(verdict.client_capabilities, Mapping):
+        raise PeerError(INVALID_PARAMS, f"{CLIENT_CAPABILITIES_META_KEY} has to be an object")
     return ClientFacts.of_request(
         verdict.protocol_version, verdict.client_capabilities, verdict.client_info, request.params
     )
