@@ -118,12 +118,15 @@ def test_a_ttl_that_stood_still_for_a_question_that_is_lost_runs_on(clock: HandC
     assert state.tasks.get(task.task_id) == replace(task, expires_at=clock.now() + 100)
 
 
-def test_standing_still_is_no_news_of_the_task(clock: HandClock, kept: Kept) -> None:
+def test_that_a_task_waits_and_that_it_goes_on_is_when_it_was_updated(clock: HandClock, kept: Kept) -> None:
     state = kept.state(clock)
     task = state.tasks.create("demo", "book", {})
     clock.elapsed = 5
-    answer(state, ask(state, task))
-    assert state.tasks.get(task.task_id).last_updated_at == task.last_updated_at
+    question = ask(state, task)
+    assert state.tasks.get(task.task_id).last_updated_at == task.created_at + 5
+    clock.elapsed = 7
+    answer(state, question)
+    assert state.tasks.get(task.task_id).last_updated_at == task.created_at + 7
 
 
 # Questions

@@ -489,7 +489,7 @@ class TasksWithoutLeaks(RuleBasedStateMachine):
         if expected.is_live:
             if expected.questions == 0:
                 expected.expires = max(0.0, expected.expires - self.now)
-                expected.task = replace(expected.task, ttl_left=expected.expires)
+                expected.task = replace(expected.task, ttl_left=expected.expires, last_updated_at=START + self.now)
             expected.questions += 1
 
     @precondition(lambda self: bool(self.known))
@@ -501,7 +501,12 @@ class TasksWithoutLeaks(RuleBasedStateMachine):
             expected.questions -= 1
             if expected.questions == 0:
                 expected.expires += self.now
-                expected.task = replace(expected.task, ttl_left=None, expires_at=START + expected.expires)
+                expected.task = replace(
+                    expected.task,
+                    ttl_left=None,
+                    expires_at=START + expected.expires,
+                    last_updated_at=START + self.now,
+                )
 
     @precondition(has_terminal)
     @rule(data=st.data())

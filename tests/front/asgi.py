@@ -76,6 +76,7 @@ class HttpExchange:
         self._dropped = anyio.Event()
         self._reading = anyio.Event()
         self._reading.set()
+        self._last_words: bytes | None = None
 
     # The client's side
 
@@ -87,7 +88,12 @@ class HttpExchange:
         """From now on the client's buffers are full, and whoever writes to it waits."""
         self._reading = anyio.Event()
 
+    def stop_reading_at(self, words: bytes) -> None:
+        """As `stop_reading`, once the client has read these."""
+        self._last_words = words
+
     def go_on_reading(self) -> None:
+        self._last_words = None
         self._reading.set()
 
     @property
@@ -175,6 +181,8 @@ class HttpExchange:
             else:
                 self.body += message.get("body", b"")
                 self.is_complete = not message.get("more_body", False)
+                if self._last_words is not None and self._last_words in self.body:
+                    self.stop_reading()
             self._news.set()
 
         try:

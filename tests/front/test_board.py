@@ -1,4 +1,4 @@
-"""Questions that a client of a server's own endpoint cannot be asked: its principal answers them with the tools."""
+"""Questions to a client of a server's own endpoint: its principal can answer them with the tools as well."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ async def test_a_modern_client_that_cannot_be_asked_has_its_question_posted_for_
         assert (await asked.result())["content"] == text_result("hello cancel")["content"]
 
 
-async def test_what_the_client_is_asked_itself_is_not_posted(clock: FakeClock) -> None:
+async def test_what_the_client_is_asked_itself_is_posted_as_well_and_the_first_answer_wins(clock: FakeClock) -> None:
     async with front({"demo": server()}, clock=clock) as world:
         tools = await world.handshake()
         natively = await world.handshake({"elicitation": {}}, url="/mcp/server/demo")
@@ -117,11 +117,32 @@ async def test_what_the_client_is_asked_itself_is_not_posted(clock: FakeClock) -
         first = natively.request("tools/call", CALL_ASK)
         second = back.request("tools/call", CALL_ASK)
         await settle()
-        assert (await tools.call("get_elicitations")).json == {"elicitations": []}
+        asked = await second.result()
+        assert asked["resultType"] == "input_required"
+        one, two = (await tools.call("get_elicitations")).json["elicitations"]
+        assert list(asked["inputRequests"]) == [two["request_id"]]
         await natively.answer(first.messages[0], {"action": "accept", "content": {"name": "Ada"}})
         assert await first.result() == text_result("hello Ada")
-        assert (await second.result())["resultType"] == "input_required"
-        assert (await tools.call("get_elicitations")).json == {"elicitations": []}
+        answered = await tools.call("get_elicitations")
+        assert answered.json == {"elicitations": [two]}
+        assert [event["data"]["request_id"] for event in answered.events] == [one["request_id"]]
+        await tools.call("respond_to_elicitation", request_id=two["request_id"], action="decline")
+        again = {**CALL_ASK, "requestState": asked["requestState"], "inputResponses": {}}
+        result = await back.request("tools/call", again).result()
+        assert result["content"] == text_result("hello decline")["content"]
+
+
+async def test_a_question_that_was_asked_natively_is_withdrawn_when_the_tools_answer_it(clock: FakeClock) -> None:
+    async with front({"demo": server()}, clock=clock) as world:
+        tools = await world.handshake()
+        natively = await world.handshake({"elicitation": {}}, url="/mcp/server/demo")
+        exchange = natively.request("tools/call", CALL_ASK)
+        await settle()
+        (question,) = (await tools.call("get_elicitations")).json["elicitations"]
+        await tools.call("respond_to_elicitation", request_id=question["request_id"], action="decline")
+        assert await exchange.result() == text_result("hello decline")
+        asked, withdrawn, _ = exchange.messages
+        assert (withdrawn["method"], withdrawn["params"]["requestId"]) == ("notifications/cancelled", asked["id"])
 
 
 async def test_a_question_is_posted_when_the_client_that_was_asked_is_gone(clock: FakeClock) -> None:

@@ -328,6 +328,34 @@ async def test_a_state_that_is_not_ours_goes_to_the_tool_like_anything_else(cloc
         assert (await client.request("tools/call", params).result())["resultType"] == "complete"
 
 
+async def test_a_hub_behind_a_hub_goes_on_with_its_own_calls(clock: FakeClock) -> None:
+    async with front({"demo": server()}, clock=clock) as inner:
+        at_inner = inner.modern(CAN_ELICIT, url="/mcp/server/demo")
+
+        async def ask(call: ScriptedCall) -> dict[str, Any]:
+            """Whatever the inner hub answers to what it is sent."""
+            return await at_inner.request("tools/call", dict(call.params)).result()
+
+        outer_server = ScriptedServer({"ask": ask}, modern=True)
+        async with front({"inner": outer_server}, clock=clock) as outer:
+            client = outer.modern(CAN_ELICIT, url="/mcp/server/inner")
+            params = {"name": "ask", "arguments": {}}
+            first = await asked(client, params)
+            result = await retry(client, first, answers_to(first, ADA), params).result()
+            assert result["content"][0]["text"] == "hello Ada"
+
+
+async def test_a_state_of_another_hub_starts_no_call_where_no_server_can_have_issued_it(clock: FakeClock) -> None:
+    async with front({"demo": server()}, clock=clock) as world:
+        first = await asked(world.modern(CAN_ELICIT, url="/mcp/server/demo"), {"name": "ask", "arguments": {}})
+    demo = server()
+    async with front({"demo": demo}, clock=clock) as world:
+        for url, name in (("/mcp/server/demo", "ask"), ("/mcp/all", "demo__ask"), ("/mcp", "execute_tool")):
+            again = retry(world.modern(CAN_ELICIT, url=url), first, answers_to(first, ADA), {**ASK, "name": name})
+            assert await again.failure() == (400, -32602)
+        assert "tools/call" not in demo.received_methods()
+
+
 def test_states_forget_what_is_spent_when_it_has_expired() -> None:
     clock = FakeClock()
     states = RequestStates(b"k" * 32, clock, secure_ids(clock), lifetime=10)

@@ -346,3 +346,11 @@ async def test_progress_and_pings_fill_a_silence(clock: FakeClock) -> None:
         assert [frame.id for frame in wanting.frames] == [None, None]
         gate.opened.set()
         assert (await plain.result())["content"][0] == text_result("done")["content"][0]
+
+
+@pytest.mark.parametrize("capabilities", [[], "x", 7])
+async def test_capabilities_that_are_no_object_are_refused(clock: FakeClock, capabilities: Any) -> None:
+    async with front({}, clock=clock) as world:
+        client = world.modern()
+        client.capabilities = capabilities
+        assert await client.request("tools/list").failure() == (400, -32602)

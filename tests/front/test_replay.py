@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from emceepee.front.replay import ReplayBuffer
+from emceepee.front.replay import Kind, ReplayBuffer
 from tests.requirements import requirement
 
 
-def add(buffer: ReplayBuffer, stream: int, data: str) -> str:
+def add(buffer: ReplayBuffer, stream: int, data: str, kind: Kind = "message") -> str:
     event_id = buffer.next_id(stream)
-    buffer.add(stream, f"{event_id}:{data}".encode())
+    buffer.add(stream, f"{event_id}:{data}".encode(), kind)
     return event_id
 
 
@@ -66,13 +66,40 @@ def test_whatever_a_client_sends_as_an_id_does_no_harm(event_id: str) -> None:
     assert replay is None or event_id in ("a-1-0", "a-1-1")
 
 
-def test_the_oldest_goes_first_and_what_came_after_it_cannot_be_resumed_from_before() -> None:
+def test_the_oldest_goes_first_and_what_is_left_is_replayed() -> None:
     buffer = ReplayBuffer("a", max_events=3)
     stream = buffer.open()
     ids = [add(buffer, stream, str(number)) for number in range(5)]
-    assert missed(buffer, ids[0]) is None
-    assert missed(buffer, ids[1]) == ["2", "3", "4"]
+    assert missed(buffer, ids[0]) == ["2", "3", "4"]
+    assert missed(buffer, ids[2]) == ["3", "4"]
     assert (len(buffer), buffer.streams) == (3, 1)
+
+
+def test_news_goes_before_what_was_asked_and_that_before_a_response_that_nobody_has_taken() -> None:
+    buffer = ReplayBuffer("a", max_events=3)
+    waiting, other = buffer.open(), buffer.open()
+    first = add(buffer, waiting, "progress", "news")
+    add(buffer, waiting, "question")
+    add(buffer, waiting, "response", "response")
+    add(buffer, other, "progress", "news")
+    assert missed(buffer, first) == ["question", "response"]
+    add(buffer, other, "question")
+    add(buffer, other, "question")
+    assert missed(buffer, first) == ["response"]
+    # Once it has been delivered it goes as anything else.
+    buffer.close(waiting)
+    add(buffer, other, "question")
+    assert buffer.after(first) is None
+
+
+def test_whether_a_response_was_missed_and_is_gone_is_said() -> None:
+    buffer = ReplayBuffer("a", max_bytes=100)
+    one, two = buffer.open(), buffer.open()
+    before = add(buffer, one, "1", "news")
+    response = add(buffer, one, "x" * 50, "response")
+    add(buffer, two, "x" * 90, "response")
+    replays = [buffer.after(event_id) for event_id in (before, response)]
+    assert [replay and (replay.frames, replay.lacks_response) for replay in replays] == [([], True), ([], False)]
 
 
 def test_bytes_are_bounded_but_for_one_frame_that_is_larger_by_itself() -> None:
@@ -84,7 +111,7 @@ def test_bytes_are_bounded_but_for_one_frame_that_is_larger_by_itself() -> None:
     assert buffer.size <= 100
     add(buffer, stream, "x" * 1000)
     assert len(buffer) == 1
-    assert missed(buffer, first) is None
+    assert missed(buffer, first) == ["x" * 1000]
     add(buffer, stream, "small")
     assert buffer.size <= 100
 
@@ -119,6 +146,7 @@ class ReplayMachine(RuleBasedStateMachine):
         self.sent: dict[int, list[tuple[str, bytes]]] = {}
         self.all_ids: list[str] = []
         self.forgotten: set[int] = set()
+        self.responses: dict[int, bytes] = {}
 
     @rule(target=streams)
     def open(self) -> int:
@@ -127,13 +155,23 @@ class ReplayMachine(RuleBasedStateMachine):
         self.sent[stream] = []
         return stream
 
-    @rule(target=ids, stream=streams, size=st.integers(0, 120))
-    def add(self, stream: int, size: int) -> str:
+    @rule(target=ids, stream=streams, size=st.integers(0, 120), is_news=st.booleans())
+    def add(self, stream: int, size: int, is_news: bool) -> str:
         event_id = self.buffer.next_id(stream)
         frame = f"{event_id}:".encode() + b"x" * size
-        self.buffer.add(stream, frame)
+        self.buffer.add(stream, frame, "news" if is_news else "message")
         self.sent[stream].append((event_id, frame))
         self.all_ids.append(event_id)
+        return event_id
+
+    @rule(target=ids, stream=consumes(streams), size=st.integers(0, 120))
+    def respond(self, stream: int, size: int) -> str:
+        event_id = self.buffer.next_id(stream)
+        frame = f"{event_id}:".encode() + b"x" * size
+        self.buffer.add(stream, frame, "response")
+        self.sent[stream].append((event_id, frame))
+        self.all_ids.append(event_id)
+        self.responses[stream] = frame
         return event_id
 
     @rule(stream=consumes(streams))
@@ -153,8 +191,10 @@ class ReplayMachine(RuleBasedStateMachine):
         known = [one for one, _ in self.sent[stream]]
         expected = [frame for _, frame in self.sent[stream][known.index(event_id) + 1 :]]
         if replay is not None:
-            # All of it, in order, of this stream: a part would be a silent loss.
-            assert (replay.stream, list(replay.frames)) == (stream, expected)
+            # In order, of this stream; and that the response is not among it is said.
+            assert (replay.stream, list(replay.frames)) == (stream, [one for one in expected if one in replay.frames])
+            response = self.responses.get(stream)
+            assert replay.lacks_response is (response in expected and response not in replay.frames)
             assert stream not in self.forgotten
 
     @invariant()

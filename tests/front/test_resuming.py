@@ -82,6 +82,22 @@ async def test_an_older_client_gets_no_event_without_data_but_is_kept_alive(cloc
         assert all(frame.data for frame in exchange.events)
 
 
+@pytest.mark.parametrize("url", ["/mcp", "/mcp/server/demo"])
+async def test_the_id_of_a_request_is_free_when_its_response_can_be_read(clock: FakeClock, url: str) -> None:
+    async with front({"demo": ScriptedServer({"echo": echo})}, clock=clock) as world:
+        client = await world.handshake(url=url)
+        for _ in range(3):
+            exchange = client.request("tools/list", request_id=2)
+            exchange.stop_reading_at(b'"result"')
+            await settle()
+            # The client has all of it, and we have yet to learn that.
+            assert b'"result"' in exchange.body
+            assert not exchange.done.is_set()
+            assert await client.request("ping", request_id=2).result() == {}
+            exchange.go_on_reading()
+            await exchange.result()
+
+
 async def test_progress_goes_before_the_result_on_its_own_stream(clock: FakeClock) -> None:
     async def work(call: ScriptedCall) -> str:
         await call.progress(1, 2, "half")
@@ -319,10 +335,9 @@ async def test_a_result_that_nobody_came_back_for_is_kept_and_its_events_are_tol
         assert task["status"] == "completed"
         assert listed.event_types == ["notification", "task_created", "task_completed"]
         assert (await client.call("get_task_result", task_id=task["task_id"])).texts[0] == "done"
-        # Whoever comes back now finds nothing on the stream: it was told elsewhere.
+        # Whoever comes back now gets the response to the request, without the events: they were told elsewhere.
         late = client.get(exchange.last_event_id)
-        await late.done.wait()
-        assert (late.status, late.messages) == (200, [])
+        assert await late.result() == text_result("done")
 
 
 @pytest.mark.parametrize("version", ["2025-11-25", OLD])
@@ -417,21 +432,87 @@ async def test_an_id_that_is_not_ours_opens_the_standalone_stream(clock: FakeClo
         assert [message["method"] for message in stream.messages] == ["notifications/tools/list_changed"]
 
 
-async def test_a_stream_of_which_something_was_evicted_is_not_resumed_in_part(clock: FakeClock) -> None:
+# More than is kept
+
+
+@pytest.mark.parametrize("url", ["/mcp", "/mcp/server/demo"])
+async def test_of_a_stream_that_was_too_long_to_be_kept_the_rest_is_replayed_with_its_response(
+    clock: FakeClock, url: str
+) -> None:
+    go_on = anyio.Event()
+
     async def work(call: ScriptedCall) -> str:
+        await go_on.wait()
         for number in range(1100):
             await call.progress(number + 1)
         return "done"
 
     async with front({"demo": ScriptedServer({"work": work})}, clock=clock) as world:
+        client = await world.handshake(url=url)
+        call: dict[str, Any] = {"name": "work", "arguments": {}}
+        if url == "/mcp":
+            call = {"name": "execute_tool", "arguments": {"server": "demo", "tool": "work"}}
+        exchange = client.request("tools/call", {**call, "_meta": {"progressToken": 1}})
+        await primed(client, exchange, clock)
+        exchange.drop()
+        await settle()
+        go_on.set()
+        await settle()
+        resumed = client.get(exchange.last_event_id)
+        assert (await resumed.result())["content"][0]["text"] == "done"
+        told = [message["params"]["progress"] for message in resumed.messages if "method" in message]
+        assert told[-1] == 1100
+        assert 900 < len(told) < 1100
+
+
+async def test_the_response_of_a_client_that_is_away_outlasts_the_news_of_others(clock: FakeClock) -> None:
+    gate = Gate()
+
+    async def work(call: ScriptedCall) -> str:
+        for number in range(1100):
+            await call.progress(number + 1)
+        return "done"
+
+    async with front({"demo": ScriptedServer({"slow": gate, "work": work})}, clock=clock) as world:
         client = await world.handshake()
-        exchange = client.tool("execute_tool", meta={"progressToken": 1}, server="demo", tool="work")
-        await exchange.result()
-        first = exchange.events[0].id
-        assert first is not None
-        resumed = client.get(first)
+        exchange = client.execute("demo", "slow")
+        await primed(client, exchange, clock)
+        exchange.drop()
+        gate.opened.set()
+        await settle()
+        other = client.tool("execute_tool", meta={"progressToken": 1}, server="demo", tool="work")
+        await other.result()
+        resumed = client.get(exchange.last_event_id)
+        assert (await resumed.result())["content"][0]["text"] == "done"
+
+
+async def test_a_response_that_could_not_be_kept_was_not_sent_and_goes_on_as_a_task(clock: FakeClock) -> None:
+    gate, go_on = Gate(), anyio.Event()
+
+    async def big(call: ScriptedCall) -> str:
+        await go_on.wait()
+        return "x" * 9_000_000
+
+    demo = ScriptedServer({"slow": gate, "big": big})
+    async with front({"demo": demo}, clock=clock) as world:
+        client = await world.handshake()
+        await client.call("list_tools")
+        exchange, other = client.execute("demo", "slow"), client.execute("demo", "big")
+        await primed(client, exchange, clock)
+        exchange.drop()
+        other.drop()
+        await demo.notify("notifications/x")
+        await settle()
+        gate.opened.set()
+        await settle()
+        go_on.set()
+        await settle()
+        resumed = client.get(exchange.last_event_id)
         await resumed.done.wait()
-        assert (resumed.status, resumed.messages) == (200, [])
+        assert answers_in(resumed) == []
+        listed = await client.call("list_tasks", include_completed=True)
+        assert [(task["tool"], task["status"]) for task in listed.json["tasks"]] == [("slow", "completed")]
+        assert listed.event_types == ["notification", "task_created", "task_completed"]
 
 
 # The standalone stream

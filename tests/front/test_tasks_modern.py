@@ -312,3 +312,48 @@ async def test_a_subscription_has_to_say_what_for(clock: FakeClock, wanted: Any)
     async with front({"demo": ScriptedServer({})}, clock=clock) as world:
         exchange = world.modern().request("subscriptions/listen", {"notifications": wanted})
         assert await exchange.failure() == (400, -32602)
+
+
+async def test_a_task_was_updated_when_the_status_that_is_shown_changed(clock: FakeClock) -> None:
+    ask_now, go_on = anyio.Event(), anyio.Event()
+
+    async def ask(call: ScriptedCall) -> str:
+        await ask_now.wait()
+        await call.elicit(form("Name?", name="string"))
+        await go_on.wait()
+        return "done"
+
+    async with front({"demo": ScriptedServer({"ask": ask})}, clock=clock) as world:
+        client = world.modern({**TASKS, "elicitation": {}})
+        made = await client.execute("demo", "ask", timeout_ms=0).result()
+        shown = [made]
+        await clock.advance(3)
+        ask_now.set()
+        await settle()
+        shown.append(await client.task(made["taskId"]))
+        await clock.advance(3)
+        answers = {key: {"action": "decline"} for key in shown[-1]["inputRequests"]}
+        await client.request("tasks/update", {"taskId": made["taskId"], "inputResponses": answers}).result()
+        shown.append(await client.task(made["taskId"]))
+        assert [task["status"] for task in shown] == ["working", "input_required", "working"]
+        assert len({task["lastUpdatedAt"] for task in shown}) == 3
+        go_on.set()
+
+
+@pytest.mark.parametrize("kinds", [("elicitation",), ("sampling",), ("elicitation", "sampling")])
+async def test_a_task_that_waits_for_others_says_where_they_find_it(clock: FakeClock, kinds: tuple[str, ...]) -> None:
+    async def ask(call: ScriptedCall) -> str:
+        async with anyio.create_task_group() as tasks:
+            if "elicitation" in kinds:
+                tasks.start_soon(call.elicit, form("Name?", name="string"))
+            if "sampling" in kinds:
+                tasks.start_soon(call.sample, {"messages": [], "maxTokens": 1})
+        return "done"
+
+    async with front({"demo": ScriptedServer({"ask": ask})}, clock=clock) as world:
+        client = world.modern(TASKS)
+        made = await client.execute("demo", "ask", timeout_ms=0).result()
+        await settle()
+        message = (await client.task(made["taskId"]))["statusMessage"]
+        assert ("get_elicitations" in message) is ("elicitation" in kinds)
+        assert ("get_sampling_requests" in message) is ("sampling" in kinds)

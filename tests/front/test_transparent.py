@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import anyio
@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 
 from emceepee.config import HubSettings, ServerConfig
 from emceepee.errors import PeerError
+from emceepee.front.templates import fits
 from emceepee.testing import FakeClock, ScriptedCall, ScriptedServer, settle, text_result
 from tests.front.clients import TASKS, Handshake, Modern, World, front
 from tests.interaction.gates import Gate, ask_name, echo
@@ -393,6 +394,57 @@ async def test_a_session_is_of_the_endpoint_that_it_was_opened_at(clock: FakeClo
         assert await client.request("ping").result() == {}
 
 
+@pytest.mark.parametrize("url", [ONE, ALL, "/mcp"])
+@pytest.mark.parametrize("meta", [[1], "x", None])
+async def test_a_meta_that_is_no_object_is_an_invalid_parameter(clock: FakeClock, url: str, meta: Any) -> None:
+    async with front({"demo": full()}, clock=clock) as world:
+        client = await world.handshake(url=url)
+        for method, params in (("tools/list", {}), ("tools/call", {"name": "echo"}), ("ping", {})):
+            assert await client.request(method, {**params, "_meta": meta}).failure() == (200, -32602)
+
+
+# Roots
+
+
+async def list_roots(call: ScriptedCall) -> str:
+    return ",".join(root["uri"] for root in (await call.peer.request("roots/list"))["roots"])
+
+
+async def test_a_client_is_asked_for_its_roots_on_a_stream_that_it_reads(clock: FakeClock) -> None:
+    async with front({"demo": ScriptedServer({"roots": list_roots})}, clock=clock) as world:
+        client = await world.handshake({"roots": {}}, url=ONE)
+        roots = {"roots": [{"uri": "file:///mine"}]}
+        standalone = None
+        for state in ("none", "open", "dropped"):
+            if state == "open":
+                standalone = client.get()
+                await settle()
+            elif standalone is not None:
+                standalone.drop()
+                await settle()
+            exchange = client.request("tools/call", {"name": "roots", "arguments": {}})
+            await settle()
+            asked = (standalone if standalone is not None and state == "open" else exchange).messages[0]
+            assert asked["method"] == "roots/list"
+            await client.answer(asked, roots)
+            assert await exchange.result() == text_result("file:///mine")
+
+
+@pytest.mark.parametrize("roots", [(), ("file:///set",)])
+async def test_a_server_is_told_of_roots_of_a_modern_client_only_where_there_are_some_to_tell(
+    clock: FakeClock, roots: tuple[str, ...]
+) -> None:
+    demo = ScriptedServer({"roots": list_roots})
+    async with front({"demo": demo}, clock=clock, settings=HubSettings(roots=roots)) as world:
+        client = world.modern({"roots": {}}, url=ONE)
+        await client.request("tools/list").result()
+        (told,) = [params["capabilities"] for method, params in demo.received if method == "initialize"]
+        assert ("roots" in told) is bool(roots)
+        if roots:
+            called = client.request("tools/call", {"name": "roots", "arguments": {}})
+            assert plain(await called.result()) == text_result("file:///set")
+
+
 # All of them
 
 
@@ -454,6 +506,93 @@ async def test_what_belongs_to_no_server_is_an_invalid_parameter(
         client = await world.handshake(url=ALL)
         assert await client.request(method, params).failure() == (200, -32602)
         assert await client.request("vendor/x").failure() == (200, -32601)
+
+
+def with_template(name: str, template: str, *, is_there: Callable[[str], bool] = lambda _uri: True) -> ScriptedServer:
+    async def templates(_params: Mapping[str, Any]) -> dict[str, Any]:
+        return {"resourceTemplates": [{"uriTemplate": template, "name": "t"}]}
+
+    async def read(params: Mapping[str, Any]) -> dict[str, Any]:
+        if not is_there(params["uri"]):
+            raise PeerError(-32002, f"{name}: not found")
+        return {"contents": [{"uri": params["uri"], "text": name}]}
+
+    return full(name, methods={"resources/templates/list": templates, "resources/read": read})
+
+
+async def test_of_several_templates_that_begin_alike_the_one_that_fits_says_whose_a_resource_is(
+    clock: FakeClock,
+) -> None:
+    servers = {"one": with_template("one", "demo://{x}"), "two": with_template("two", "demo://b/{id}")}
+    async with front(servers, clock=clock) as world:
+        client = await world.handshake(url=ALL)
+        for uri, owner in (("demo://b/1", "two"), ("demo://b", "one"), ("demo://c/1", "one")):
+            read = await client.request("resources/read", {"uri": uri}).result()
+            assert read["contents"][0]["text"] == owner
+        for uri, owner in (("demo://{x}", "one"), ("demo://b/{id}", "two")):
+            ref = {"ref": {"type": "ref/resource", "uri": uri}, "argument": {"name": "x", "value": ""}}
+            completion = await client.request("completion/complete", ref).result()
+            assert completion["completion"]["values"][0] == owner
+
+
+async def test_a_resource_that_one_server_does_not_have_may_be_of_the_next(clock: FakeClock) -> None:
+    servers = {
+        "one": with_template("one", "demo://{+path}", is_there=lambda uri: uri == "demo://1"),
+        "two": with_template("two", "demo://{+path}", is_there=lambda uri: uri == "demo://2"),
+    }
+    async with front(servers, clock=clock) as world:
+        client = await world.handshake(url=ALL)
+        for uri, owner in (("demo://1", "one"), ("demo://2", "two")):
+            read = await client.request("resources/read", {"uri": uri}).result()
+            assert read["contents"][0]["text"] == owner
+        refused = (await client.request("resources/read", {"uri": "demo://3"}).response())["error"]
+        assert refused == {"code": -32002, "message": "one: not found"}
+
+
+async def test_a_name_that_may_be_of_two_servers_is_of_the_one_that_has_it(clock: FakeClock) -> None:
+    def named(name: str) -> Callable[[ScriptedCall], Awaitable[str]]:
+        async def tool(_call: ScriptedCall) -> str:
+            return name
+
+        return tool
+
+    one = ScriptedServer({"b__c": named("one b__c"), "b__d": named("one b__d")})
+    two = ScriptedServer({"c": named("two c")})
+    async with front({"one": one, "one__b": two}, clock=clock) as world:
+        client = await world.handshake(url=ALL)
+        with capture_logs() as logs:
+            listed = (await client.request("tools/list").result())["tools"]
+        assert sorted(tool["name"] for tool in listed) == ["one__b__c", "one__b__d"]
+        assert [(log["name"], log["servers"]) for log in logs if log["event"] == "names_clash"] == [
+            ("one__b__c", ["one", "one__b"])
+        ]
+        for name, text in (("one__b__c", "two c"), ("one__b__d", "one b__d")):
+            assert await client.request("tools/call", {"name": name}).result() == text_result(text)
+
+
+@pytest.mark.parametrize(
+    ("template", "uri", "is_fitting"),
+    [
+        ("a://b", "a://b", True),
+        ("a://b", "a://bc", False),
+        ("a://{x}", "a://b", True),
+        ("a://{x}", "a://", False),
+        ("a://{x}", "a://b/c", False),
+        ("a://{x}/{y}.txt", "a://b/c.d.txt", True),
+        ("a://{x}/{y}.txt", "a://b/c.d", False),
+        ("a://{+x}", "a://b/c", True),
+        ("a://b{/x*}", "a://b", True),
+        ("a://b{/x*}", "a://b/c/d", True),
+        ("a://b{?q,r}", "a://b?q=1", True),
+        ("a://b{?q,r}", "a://c?q=1", False),
+        ("{x}", "b", True),
+        ("a://{", "a://{", True),
+        ("{x}{y}" * 100 + "!", "x" * 8000, False),
+        ("a://{x}", "a://" + "x" * 10_000, False),
+    ],
+)
+def test_whether_a_template_fits(template: str, uri: str, is_fitting: bool) -> None:
+    assert fits(template, uri) is is_fitting
 
 
 async def test_one_server_that_fails_costs_the_others_nothing(clock: FakeClock) -> None:

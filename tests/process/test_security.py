@@ -184,12 +184,24 @@ async def test_a_token_may_come_by_flag_by_variable_and_by_file(tmp_path: Path) 
 # Names and addresses
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:8080", "127.0.0.1.evil.example", "0x7f.1", ""])
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("evil.example", "evil.example:8080", "127.0.0.1.evil.example", "0x7f.1", ""),
+        *("localhost:80@evil.example", "localhost:evil.example", "localhost:80/evil.example", "[::1]:80@evil.example"),
+    ],
+)
 def test_a_host_that_is_not_ours_is_refused_even_with_the_token(url: str, host: str) -> None:
     assert posted(url, host=host, authorization=bearer(ALICE)).status_code == 421
 
 
-@pytest.mark.parametrize("origin", ["http://evil.example", "null", "https://localhost.evil.example", "file://"])
+@pytest.mark.parametrize(
+    "origin",
+    [
+        *("http://evil.example", "null", "https://localhost.evil.example", "file://"),
+        *("http://localhost:80@evil.example", "http://localhost:evil.example", "http://localhost:80/evil.example"),
+    ],
+)
 def test_a_page_of_somebody_else_is_refused_even_with_the_token(url: str, origin: str) -> None:
     assert posted(url, origin=origin, authorization=bearer(ALICE)).status_code == 403
 

@@ -269,7 +269,7 @@ class TaskTable:
         self._paused[task_id] = (holders + 1, remaining)
         self._deadlines.discard(Timer("task_ttl", task_id))
         if holders == 0:
-            self._note_ttl(replace(self.get(task_id), ttl_left=remaining))
+            self._note_ttl(replace(self.get(task_id), ttl_left=remaining, last_updated_at=self._clock.now()))
 
     def resume_ttl(self, task_id: str) -> None:
         """A question of the task was settled; the TTL runs on after the last of them."""
@@ -281,11 +281,11 @@ class TaskTable:
             return
         del self._paused[task_id]
         self._deadlines.set(Timer("task_ttl", task_id), self._clock.monotonic() + remaining)
-        expires_at = self._clock.now() + remaining
-        self._note_ttl(replace(self.get(task_id), ttl_left=None, expires_at=expires_at))
+        now = self._clock.now()
+        self._note_ttl(replace(self.get(task_id), ttl_left=None, expires_at=now + remaining, last_updated_at=now))
 
     def _note_ttl(self, task: Task) -> None:
-        """Write down how the TTL stands; that is no news of the task itself."""
+        """Write down how the TTL stands; that the task waits, or does so no longer, its questions tell."""
         self._tasks[task.task_id] = task
         self._journal.save_task(task)
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 import anyio
 from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND
+from structlog import get_logger
 
 from emceepee import __version__
 from emceepee.client import ServerConnection
@@ -18,6 +20,8 @@ from emceepee.front.capabilities import capabilities_for
 from emceepee.front.client import ClientFacts
 from emceepee.front.jsonrpc import Request
 from emceepee.front.outcomes import Outcome
+from emceepee.front.resources import RESOURCE_NOT_FOUND
+from emceepee.front.templates import fits, prefix_of
 from emceepee.front.transparent import ServerService
 from emceepee.front.visit import Visit
 from emceepee.hub import Session
@@ -25,6 +29,7 @@ from emceepee.hub import Session
 __all__ = ["AllService"]
 
 JsonObject: TypeAlias = dict[str, Any]
+log = get_logger(__name__)
 
 SEPARATOR = "__"
 
@@ -80,11 +85,13 @@ class AllService:
             return await self._list(visit)
         match visit.method:
             case "tools/call" | "prompts/get":
-                server, name = self._split(visit.session, visit.params.get("name"))
+                kind = "tools/list" if visit.method == "tools/call" else "prompts/list"
+                server, name = await self._split(visit.session, visit.params.get("name"), kind)
                 return await self._delegate(visit, server, {**visit.params, "name": name})
             case "resources/read" | "resources/subscribe" | "resources/unsubscribe":
-                server = await self._owner_of(visit.session, visit.params.get("uri"))
-                return await self._delegate(visit, server, visit.params)
+                uri = visit.params.get("uri")
+                subscribed = self._subscribed(visit.session, uri) if visit.method == "resources/unsubscribe" else []
+                return await self._delegate_to_first(visit, subscribed or await self._owners_of(visit.session, uri))
             case "completion/complete":
                 return await self._complete(visit)
             case "logging/setLevel":
@@ -94,6 +101,10 @@ class AllService:
                 return {}
             case _:
                 raise PeerError(METHOD_NOT_FOUND, f"Method not found: {visit.method}")
+
+    async def may_issue_states(self, visit: Visit) -> bool:
+        servers = await self._connected(visit.session)
+        return any(server.era == "modern" for server in servers.values())
 
     async def go_on(self, visit: Visit, task_id: str) -> Outcome:
         task = visit.session.state.tasks.get(task_id)
@@ -110,7 +121,8 @@ class AllService:
         listened: list[str] = []
         try:
             for uri in uris:
-                await self._service(await self._owner_of(session, uri)).listen(session, [uri])
+                owner, *_ = await self._owners_of(session, uri)
+                await self._service(owner).listen(session, [uri])
                 listened.append(uri)
             for server in (await self._connected(session)).values():
                 await server.wait_until_listening()
@@ -130,6 +142,18 @@ class AllService:
     async def _delegate(self, visit: Visit, server: str, params: Mapping[str, Any]) -> Outcome:
         request = Request(visit.request.id, visit.method, params)
         return await self._service(server).answer(replace(visit, request=request))
+
+    async def _delegate_to_first(self, visit: Visit, servers: Sequence[str]) -> Outcome:
+        """To the first of them that knows of such a resource; if none does, the first one says so."""
+        try:
+            return await self._delegate(visit, servers[0], visit.params)
+        except PeerError as error:
+            if error.code not in (RESOURCE_NOT_FOUND, INVALID_PARAMS):
+                raise
+            for server in servers[1:]:
+                with suppress(PeerError):
+                    return await self._delegate(visit, server, visit.params)
+            raise
 
     async def _connected(self, session: Session) -> dict[str, ServerConnection]:
         """The servers that can be had within a reasonable time, in the order of the registry."""
@@ -170,48 +194,85 @@ class AllService:
                 for name, server in servers.items():
                     if capability in server.capabilities:
                         tasks.start_soon(gather, name, server)
-        prefixed = capability != "resources"
-        return {
-            key: [
-                {**item, "name": f"{name}{SEPARATOR}{item.get('name')}"} if prefixed else item
-                for name in servers
-                for item in gathered.get(name, [])
-            ]
-        }
+        found = [(name, item) for name in servers for item in gathered.get(name, [])]
+        return {key: _prefixed(found) if capability != "resources" else [item for _, item in found]}
 
-    def _split(self, session: Session, name: object) -> tuple[str, str]:
+    async def _split(self, session: Session, name: object, kind: str) -> tuple[str, str]:
         """The server, and the name that the server knows; a server's own name may hold the separator, too."""
         given = name if isinstance(name, str) else ""
         fitting = [one.name for one in session.registry if given.startswith(one.name + SEPARATOR)]
         if not fitting:
             raise PeerError(INVALID_PARAMS, f"Unknown name: {name}; here they are {{server}}{SEPARATOR}{{name}}")
-        server = max(fitting, key=len)
+        fitting.sort(key=len, reverse=True)
+        server = await self._one_that_has(session, given, fitting, kind) if len(fitting) > 1 else fitting[0]
         return server, given.removeprefix(server + SEPARATOR)
 
-    async def _owner_of(self, session: Session, uri: object) -> str:
-        """Whose resource it is: of the one that lists it, or else of the one that has a template that may fit."""
+    async def _one_that_has(self, session: Session, given: str, fitting: Sequence[str], kind: str) -> str:
+        """Of several servers that a name may be of, the first that lists the rest of it."""
+        capability, _, ask = _LISTS[kind]
+        servers = await self._connected(session)
+        for name in fitting:
+            if (server := servers.get(name)) is not None and capability in server.capabilities:
+                items = await _listed(session, partial(ask, server))
+                if any(f"{name}{SEPARATOR}{item.get('name')}" == given for item in items):
+                    return name
+        return fitting[0]
+
+    def _subscribed(self, session: Session, uri: object) -> list[str]:
+        services = self._services.items()
+        return [name for name, one in services if isinstance(uri, str) and one.is_subscribed(session, uri)]
+
+    async def _owners_of(self, session: Session, uri: object) -> list[str]:
+        """Whose resource it can be, the likeliest first: of the one that lists it, or has a template that may fit.
+
+        Raises:
+            PeerError: of nobody.
+        """
         if not isinstance(uri, str):
             raise PeerError(INVALID_PARAMS, "A uri is needed")
         servers = await self._connected(session)
         able = {name: server for name, server in servers.items() if "resources" in server.capabilities}
         for name, server in able.items():
             if any(resource.get("uri") == uri for resource in await _listed(session, server.list_resources)):
-                return name
+                return [name]
+        ranks: dict[str, tuple[bool, bool, int]] = {}
         for name, server in able.items():
-            for template in await _listed(session, server.list_resource_templates):
-                if uri.startswith(str(template.get("uriTemplate", "")).split("{")[0] or uri):
-                    return name
-        raise PeerError(INVALID_PARAMS, f"Resource not found: {uri}", {"uri": uri})
+            listed = await _listed(session, server.list_resource_templates)
+            fitting = [rank for one in listed if (rank := _rank(str(one.get("uriTemplate", "")), uri)) is not None]
+            if fitting:
+                ranks[name] = max(fitting)
+        if not ranks:
+            raise PeerError(INVALID_PARAMS, f"Resource not found: {uri}", {"uri": uri})
+        return sorted(ranks, key=lambda name: ranks[name], reverse=True)
 
     async def _complete(self, visit: Visit) -> Outcome:
         ref = visit.params.get("ref")
         if not isinstance(ref, Mapping):
             raise PeerError(INVALID_PARAMS, "completion/complete needs a ref")
         if ref.get("type") == "ref/prompt":
-            server, name = self._split(visit.session, ref.get("name"))
+            server, name = await self._split(visit.session, ref.get("name"), "prompts/list")
             return await self._delegate(visit, server, {**visit.params, "ref": {**ref, "name": name}})
-        server = await self._owner_of(visit.session, ref.get("uri"))
-        return await self._delegate(visit, server, visit.params)
+        owners = await self._owners_of(visit.session, ref.get("uri"))
+        return await self._delegate_to_first(visit, owners)
+
+
+def _rank(template: str, uri: str) -> tuple[bool, bool, int] | None:
+    """How likely it is that a URI is of a template: it is the template itself, fits it, or begins like it."""
+    prefix = prefix_of(template)
+    return (template == uri, fits(template, uri), len(prefix)) if uri.startswith(prefix) else None
+
+
+def _prefixed(found: Sequence[tuple[str, JsonObject]]) -> list[JsonObject]:
+    """What servers list, under names that say whose it is; of two with the same name, the one that it calls."""
+    named: dict[str, tuple[str, JsonObject]] = {}
+    for server, item in found:
+        name = f"{server}{SEPARATOR}{item.get('name')}"
+        other, _ = named.get(name, (server, item))
+        if other != server:
+            log.warning("names_clash", name=name, servers=sorted((server, other)))
+        if len(server) >= len(other):
+            named[name] = (server, {**item, "name": name})
+    return [item for _, item in named.values()]
 
 
 async def _listed(session: Session, ask: Callable[[], Awaitable[list[JsonObject]]]) -> list[JsonObject]:

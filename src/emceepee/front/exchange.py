@@ -26,7 +26,7 @@ from emceepee.front.replay import ReplayBuffer
 from emceepee.front.served import ServedRequest
 from emceepee.front.streams import END_OF_BODY, EventStream, encoded, flushed, watch_for_disconnect
 
-__all__ = ["Exchange", "Posted", "send_body", "send_json"]
+__all__ = ["Answer", "Exchange", "Posted", "send_body", "send_json"]
 
 JsonObject: TypeAlias = dict[str, Any]
 Answer: TypeAlias = Callable[[ServedRequest], Awaitable[JsonObject]]
@@ -85,9 +85,13 @@ class Exchange:
         buffer: ReplayBuffer | None = None,
         asking: Asking | None = None,
         streams_at_once: bool = False,
+        stream: int | None = None,
     ) -> None:
-        """`buffer` is for clients that may resume, `asking` for those that can be asked while they wait."""
-        self.stream = EventStream(buffer, primes=client.understands_resuming)
+        """`buffer` is for clients that may resume, `asking` for those that can be asked while they wait.
+
+        `stream` is the one that a client has come back for after it had been given up.
+        """
+        self.stream = EventStream(buffer, primes=client.understands_resuming, number=stream)
         self.request = ServedRequest(
             request_id, params, self._post, client=client, asking=asking, on_interrupted=self._interrupted
         )
@@ -103,6 +107,11 @@ class Exchange:
         """Where we write to the connection that the request came on."""
         self.was_sent = False
         """Whether the response was written to the client."""
+
+    @property
+    def was_given_up(self) -> bool:
+        """Whether the client was away for too long, but has an id to come back with all the same."""
+        return not self.was_sent and self.stream.can_resume and self.request.hang_up in (None, "gone")
 
     async def run(self, answer: Answer) -> None:
         """Have `answer` give the response message, while watching that the client is still there."""
@@ -140,9 +149,9 @@ class Exchange:
                 waiting.cancel_scope.cancel()
 
             waiting.start_soon(give_up)
-            await self.stream.delivered.wait()
+            await self.stream.ended.wait()
             waiting.cancel_scope.cancel()
-        return self.stream.delivered.is_set()
+        return self.stream.was_delivered
 
     def _status_of(self, message: JsonObject) -> int:
         """The modern era tells in the status, too, that a request could not be served at all."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from typing import Any, TypeAlias
 
 import anyio
-from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION
 
 from emceepee.core.tasks import Task
@@ -14,7 +15,7 @@ from emceepee.errors import PeerError, TaskNotFound
 from emceepee.front.asking import Asking, Post
 from emceepee.front.client import ClientFacts
 from emceepee.front.jsonrpc import Notification, Request, Response, answered
-from emceepee.front.outcomes import AskedBack, BecameTask
+from emceepee.front.outcomes import AskedBack, BecameTask, Outcome
 from emceepee.front.served import ServedRequest, cancelled
 from emceepee.front.service import Service
 from emceepee.front.task_forms import error_of, handshake_task, with_related_task
@@ -69,8 +70,11 @@ class HandshakeClient:
         self.service = service
         self.asking = Asking(session, facts)
         self.served: dict[str | int, ServedRequest] = {}
+        """What waits for an answer, by its id."""
         self.standalone: Post | None = None
         """Where messages go that belong to no request; None while there is no such place."""
+        self.is_listening: Callable[[], bool] = lambda: True
+        """Whether somebody reads there just now."""
         self._hub = hub
         self._may_spawn = may_spawn
         self._tasks: dict[str, JsonObject] = {}
@@ -95,17 +99,47 @@ class HandshakeClient:
             self.service.on_client_notification(self.session, message.method, message.params)
 
     async def respond(self, request: Request, served: ServedRequest) -> JsonObject:
-        """The response message to a request."""
-        with self.session.in_use():
-            return await answered(request, lambda: self._answer(request, served))
+        """The response message to a request; a client that has read it may use the id again at once."""
+        try:
+            with self.session.in_use():
+                return await answered(request, lambda: self._answer(request, served))
+        finally:
+            self.release(served)
+
+    async def take_up(self, request: Request, served: ServedRequest, task_id: str | None) -> JsonObject:
+        """As `respond`, when its client comes back for a request that was given up, and went on as a task at best."""
+        try:
+            with self.session.in_use():
+                return await answered(request, lambda: self._go_on(request, served, task_id))
+        finally:
+            self.release(served)
+
+    def release(self, served: ServedRequest) -> None:
+        """It has its answer, or needs none any more: its id is free."""
+        if self.served.get(served.request_id) is served:
+            del self.served[served.request_id]
 
     async def _answer(self, request: Request, served: ServedRequest) -> JsonObject:
+        if not isinstance(request.params.get("_meta", {}), Mapping):
+            raise PeerError(INVALID_PARAMS, "_meta has to be an object")
         if request.method == "ping":
             return {}
         if request.method.startswith("tasks/") and self.facts.understands_resuming:
             return await self._answer_about_task(request, served)
         visit = Visit(self._hub, self.session, self.facts, request, served, may_spawn=self._may_spawn)
-        outcome = await self.service.answer(visit)
+        return self._in_this_era(await self.service.answer(visit))
+
+    async def _go_on(self, request: Request, served: ServedRequest, task_id: str | None) -> JsonObject:
+        if task_id is None:
+            if request.method == "tasks/result":
+                return await self._answer(request, served)
+            raise PeerError(INTERNAL_ERROR, "It was given up while nobody waited for it: send it again")
+        visit = Visit(self._hub, self.session, self.facts, request, served, may_spawn=self._may_spawn)
+        # With our tools it is told what the task waits for, and need not be asked.
+        with self._attending(task_id, served) if self.service.endpoint else nullcontext():
+            return self._in_this_era(await self.service.go_on(visit, task_id))
+
+    def _in_this_era(self, outcome: Outcome) -> JsonObject:
         if isinstance(outcome, BecameTask):
             return {"task": self._told_task(self.session.state.tasks.get(outcome.task_id))}
         if isinstance(outcome, AskedBack):
@@ -139,19 +173,24 @@ class HandshakeClient:
             raise PeerError(INVALID_PARAMS, f"Task not found: {task_id}") from None
 
     async def _task_result(self, task: Task, served: ServedRequest) -> JsonObject:
-        """Wait for the end of the task; meanwhile its client is here, and can be asked."""
-        call = self.session.calls.of_task(task.task_id)
-        if call is not None:
-            self.session.questions.attend(call, served)
-        try:
+        with self._attending(task.task_id, served):
             task = await self.session.wait_for_end(task.task_id)
-        finally:
-            if call is not None:
-                self.session.questions.unattend(call, served)
         await self.session.durable()
         if task.status != "completed":
             raise error_of(task)
         return with_related_task(for_clients(task.result or {}), task.task_id)
+
+    @contextmanager
+    def _attending(self, task_id: str, served: ServedRequest) -> Iterator[None]:
+        """Meanwhile the client waits for the task, and can be asked."""
+        call = self.session.calls.of_task(task_id)
+        if call is not None:
+            self.session.questions.attend(call, served)
+        try:
+            yield
+        finally:
+            if call is not None:
+                self.session.questions.unattend(call, served)
 
     def _task_page(self, cursor: object) -> JsonObject:
         tasks = self.session.state.tasks.find(terminal=True)
@@ -214,9 +253,10 @@ class HandshakeClient:
 
     def _any_stream(self) -> Post:
         """A stream that the client reads: its own, or that of a request that is open."""
-        if self.standalone is not None:
-            return self.standalone
-        return next((served.post for served in self.served.values()), lambda _message: None)
+        standalone = self.standalone or (lambda _message: None)
+        if self.standalone is not None and self.is_listening():
+            return standalone
+        return next((served.post for served in self.served.values()), standalone)
 
     def _on_notification(self, server: str, method: str, params: Mapping[str, Any]) -> None:
         if (passed := self.service.passed_on(server, method, params)) is not None:

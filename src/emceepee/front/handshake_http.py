@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass
+from collections import OrderedDict
+from dataclasses import dataclass, field
 
 import anyio
 from mcp_types import INTERNAL_ERROR, INVALID_REQUEST
@@ -13,7 +14,7 @@ from starlette.types import Receive, Send
 from emceepee.config import Patience
 from emceepee.errors import PeerError, SessionClosed
 from emceepee.front.client import ClientFacts
-from emceepee.front.exchange import Exchange, Posted, send_json
+from emceepee.front.exchange import Answer, Exchange, Posted, send_json
 from emceepee.front.handshake import HandshakeClient, open_client
 from emceepee.front.jsonrpc import Request, error_message, result_message
 from emceepee.front.refusals import Refused
@@ -28,6 +29,18 @@ __all__ = ["HandshakeHttp"]
 SESSION_NOT_FOUND = PeerError(INVALID_REQUEST, "Session not found: initialize again")
 
 
+MAX_GIVEN_UP = 1000
+"""Requests of a session that nobody came back for in time, and that somebody may still come back for."""
+
+
+@dataclass(frozen=True, slots=True)
+class _GivenUp:
+    """A request whose client was away for too long, and the task that its work goes on as."""
+
+    request: Request
+    task_id: str | None
+
+
 @dataclass(slots=True)
 class _HttpClient:
     """A client with the streams that it reads, and what it may have missed of them."""
@@ -36,11 +49,20 @@ class _HttpClient:
     buffer: ReplayBuffer
     streams: dict[int, EventStream]
     """Those that something may still be sent on."""
+    given_up: OrderedDict[int, _GivenUp] = field(default_factory=OrderedDict)
+    """What was to be answered on streams that have ended without a response."""
     standalone: EventStream | None = None
 
     @property
     def session(self) -> Session:
         return self.client.session
+
+    def give_up(self, stream: int, request: _GivenUp) -> None:
+        self.buffer.empty(stream)
+        self.given_up[stream] = request
+        if len(self.given_up) > MAX_GIVEN_UP:
+            oldest, _ = self.given_up.popitem(last=False)
+            self.buffer.forget(oldest)
 
 
 class HandshakeHttp:
@@ -81,7 +103,7 @@ class HandshakeHttp:
             if stream is None or (known.standalone is not None and stream == known.standalone.number):
                 await self._hold_standalone(known, replay or Replay(0, ()), receive, send)
             else:
-                await self._resume(known, replay or Replay(stream, ()), receive, send)
+                await self._resume(known, replay or Replay(stream, (), lacks_response=True), receive, send)
 
     async def delete(self, service: Service, principal: str, headers: Headers, send: Send) -> None:
         known = self._find(service, principal, headers)
@@ -136,41 +158,76 @@ class HandshakeHttp:
         if request.id in client.served:
             error = PeerError(INVALID_REQUEST, f"Request id {request.id!r} is in use")
             raise Refused(400, error, request_id=request.id)
-        exchange = Exchange(
+        exchange = self._exchange(
+            known, request, posted.receive, posted.send, streams_at_once=client.service.streams_at_once
+        )
+        client.served[request.id] = exchange.request
+        await self._run(known, exchange, request, lambda served: client.respond(request, served))
+
+    def _exchange(
+        self,
+        known: _HttpClient,
+        request: Request,
+        receive: Receive,
+        send: Send,
+        *,
+        streams_at_once: bool,
+        stream: int | None = None,
+    ) -> Exchange:
+        return Exchange(
             request.id,
             request.params,
-            client=client.facts,
-            receive=posted.receive,
-            send=posted.send,
+            client=known.client.facts,
+            receive=receive,
+            send=send,
             clock=self._hub.clock,
             patience=self._patience,
             buffer=known.buffer,
-            asking=client.asking,
-            streams_at_once=client.service.streams_at_once,
+            asking=known.client.asking,
+            streams_at_once=streams_at_once,
+            stream=stream,
         )
-        client.served[request.id] = exchange.request
-        known.streams[exchange.stream.number] = exchange.stream
+
+    async def _run(
+        self, known: _HttpClient, exchange: Exchange, request: Request, answer: Answer, task_id: str | None = None
+    ) -> None:
+        number = exchange.stream.number
+        known.streams[number] = exchange.stream
         try:
-            await exchange.run(lambda served: client.respond(request, served))
+            await exchange.run(answer)
         finally:
-            del client.served[request.id]
-            del known.streams[exchange.stream.number]
+            known.client.release(exchange.request)
+            del known.streams[number]
             if exchange.was_sent and exchange.stream.can_resume:
-                known.buffer.close(exchange.stream.number)
+                known.buffer.close(number)
+            elif exchange.was_given_up:
+                # What has not been told goes on as a task, and is told there; or to a client that is very late.
+                known.give_up(number, _GivenUp(request, exchange.request.task_id() or task_id))
             else:
-                # What has not been told goes on as a task, and is told there.
-                known.buffer.forget(exchange.stream.number)
+                known.buffer.forget(number)
+
+    async def _take_up(self, known: _HttpClient, stream: int, left: _GivenUp, receive: Receive, send: Send) -> None:
+        """Answer a request after all."""
+        client, request = known.client, left.request
+        exchange = self._exchange(known, request, receive, send, streams_at_once=True, stream=stream)
+        # Its id may be another request's by now, which then is the one to be cancelled by it.
+        client.served.setdefault(request.id, exchange.request)
+        await self._run(
+            known, exchange, request, lambda served: client.take_up(request, served, left.task_id), left.task_id
+        )
 
     async def _resume(self, known: _HttpClient, replay: Replay, receive: Receive, send: Send) -> None:
-        """The rest of a response, whether it is still being made or was written to nobody."""
+        """The rest of a response, whether it is still being made, was written to nobody or has been given up."""
+        if (left := known.given_up.pop(replay.stream, None)) is not None:
+            await self._take_up(known, replay.stream, left, receive, send)
+            return
         stream = known.streams.get(replay.stream)
-        missed = replay.frames
         if stream is None:
             stream = EventStream()
             stream.finish()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_cancel_at_disconnect, receive, tasks.cancel_scope)
-            await stream.pump(send, missed)
+            await stream.pump(send, replay)
             tasks.cancel_scope.cancel()
 
     async def _hold_standalone(self, known: _HttpClient, replay: Replay, receive: Receive, send: Send) -> None:
@@ -179,12 +236,13 @@ class HandshakeHttp:
             known.standalone = EventStream(known.buffer, primes=known.client.facts.understands_resuming)
             known.client.standalone = known.standalone.post
         stream = known.standalone
+        known.client.is_listening = lambda: stream.is_attached
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_cancel_at_disconnect, receive, tasks.cancel_scope)
             tasks.start_soon(_finish_after, known.session.closed, stream)
             tasks.start_soon(_finish_after, self._stopping, stream)
             tasks.start_soon(self._keep_alive, stream)
-            await stream.pump(send, replay.frames)
+            await stream.pump(send, replay)
             tasks.cancel_scope.cancel()
 
     async def _keep_alive(self, stream: EventStream) -> None:

@@ -6,12 +6,14 @@ cannot do is send another Host than its own name.
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Iterable
 from urllib.parse import urlsplit
 
 from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
 from mcp_types import INVALID_REQUEST
+from starlette.datastructures import Headers
 from starlette.requests import Request as HttpRequest
 from starlette.types import Scope
 
@@ -21,6 +23,9 @@ from emceepee.front.refusals import Refused
 from emceepee.loopback import is_loopback
 
 __all__ = ["HostCheck"]
+
+_HOST = re.compile(r"(\[[^][@/]*\]|[^][:@/]*)(:[0-9]*)?")
+_ORIGIN = re.compile(rf"null|[^:/@]*://{_HOST.pattern}")
 
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "::1")
 
@@ -44,6 +49,7 @@ class HostCheck:
         Raises:
             Refused: the request is meant for somebody else, or comes from a page of somebody else.
         """
+        _check_form(Headers(scope=scope))
         refused = await self._for(scope).validate_request(HttpRequest(scope), is_post=scope["method"] == "POST")
         if refused is not None:
             reason = bytes(refused.body).decode()
@@ -57,6 +63,14 @@ class HostCheck:
         if address not in self._checks:
             self._checks[address] = TransportSecurityMiddleware(_allowing([*self._names, *filter(None, [address])]))
         return self._checks[address]
+
+
+def _check_form(headers: Headers) -> None:
+    """A name and a port, and nothing else: the SDK takes whatever begins with a good name and a colon."""
+    if _HOST.fullmatch(headers.get("host", "")) is None:
+        raise Refused(421, PeerError(INVALID_REQUEST, "Invalid Host header"))
+    if _ORIGIN.fullmatch(headers.get("origin", "null")) is None:
+        raise Refused(403, PeerError(INVALID_REQUEST, "Invalid Origin header"))
 
 
 def _allowing(names: Iterable[str]) -> TransportSecuritySettings:

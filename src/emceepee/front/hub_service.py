@@ -85,7 +85,12 @@ class HubService:
             case _:
                 raise PeerError(METHOD_NOT_FOUND, f"Method not found: {visit.method}")
 
+    async def may_issue_states(self, visit: Visit) -> bool:
+        return False
+
     async def go_on(self, visit: Visit, task_id: str) -> Outcome:
+        if visit.asked_for_task is not None:
+            return BecameTask(task_id)
         caller = visit.caller()
         arguments = _arguments(visit)
         timeout_ms = arguments.get("timeout_ms") if isinstance(arguments, dict) else None

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 from mcp.shared.inbound import InboundLadderRejection, classify_inbound_request
 from mcp_types import (
+    CLIENT_CAPABILITIES_META_KEY,
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
     MISSING_REQUIRED_CLIENT_CAPABILITY,
@@ -24,7 +25,7 @@ from emceepee.errors import PeerError, TaskNotFound
 from emceepee.front.client import TASKS_EXTENSION, ClientFacts
 from emceepee.front.jsonrpc import Request, answered
 from emceepee.front.outcomes import AskedBack, BecameTask, Outcome
-from emceepee.front.request_state import Continuation, NotOurState, Opened, RequestStates, digest_of
+from emceepee.front.request_state import Continuation, NotOurState, Opened, RequestStates, digest_of, is_of_a_hub
 from emceepee.front.resources import RESOURCE_NOT_FOUND
 from emceepee.front.served import ServedRequest
 from emceepee.front.service import Service
@@ -71,6 +72,8 @@ def client_of(request: Request, headers: Mapping[str, str] | None = None) -> Cli
         if isinstance(data, dict) and "supported" in data:
             data = {**data, "supported": list(SUPPORTED_PROTOCOL_VERSIONS)}
         raise PeerError(verdict.code, verdict.message, data)
+    if not isinstance(verdict.client_capabilities, Mapping):
+        raise PeerError(INVALID_PARAMS, f"{CLIENT_CAPABILITIES_META_KEY} has to be an object")
     return ClientFacts.of_request(
         verdict.protocol_version, verdict.client_capabilities, verdict.client_info, request.params
     )
@@ -139,6 +142,8 @@ class ModernRequests:
     async def _outcome(self, service: Service, visit: Visit) -> Outcome:
         state = visit.params.get("requestState")
         if not self._states.is_ours(state):
+            if is_of_a_hub(state) and not await service.may_issue_states(visit):
+                raise _refused_state(service, NotOurState("is not one that was issued here"))
             return await service.answer(visit)
         opened = self._open(service, visit, str(state))
         task_id = opened.continuation.task_id
@@ -158,7 +163,7 @@ class ModernRequests:
             if opened.continuation.request != digest_of(service.endpoint, visit.method, visit.params):
                 raise NotOurState("belongs to another request")
         except NotOurState as error:
-            raise PeerError(INVALID_PARAMS, f"{error}: call again, or look for the task with list_tasks") from None
+            raise _refused_state(service, error) from None
         return opened
 
     async def _in_this_era(self, service: Service, visit: Visit, outcome: Outcome) -> JsonObject:
@@ -216,6 +221,11 @@ class ModernRequests:
                 except TaskNotFound:
                     continue
         raise PeerError(INVALID_PARAMS, f"Task not found: {task_id}")
+
+
+def _refused_state(service: Service, error: NotOurState) -> PeerError:
+    way_out = "call again" if service.endpoint else "call again, or look for the task with list_tasks"
+    return PeerError(INVALID_PARAMS, f"{error}: {way_out}")
 
 
 def _of_this_era(error: PeerError) -> PeerError:

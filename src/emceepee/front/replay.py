@@ -9,18 +9,24 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
+from typing import Literal, TypeAlias
 
-__all__ = ["Replay", "ReplayBuffer"]
+__all__ = ["Kind", "Replay", "ReplayBuffer"]
+
+Kind: TypeAlias = Literal["news", "message", "response"]
+"""What an event holds, by how much it would be missed."""
 
 MAX_DIGITS = 18
 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What a client has missed of one stream, oldest first."""
+    """What a client has missed of one stream and is still kept, oldest first."""
 
     stream: int
     frames: Sequence[bytes]
+    lacks_response: bool = False
+    """Whether the response that the stream ends with was missed, and is not kept any more."""
 
 
 @dataclass(slots=True)
@@ -28,12 +34,16 @@ class _Stream:
     frames: OrderedDict[int, bytes] = field(default_factory=OrderedDict)
     is_closed: bool = False
     last: int = 0
-    evicted: int = 0
-    """The number of the newest frame that is not kept any more."""
+    response: int = 0
+    """The number of the frame with the response; 0 while there is none."""
 
 
 class ReplayBuffer:
-    """Bounded by count and bytes over all streams of its session; the oldest frames go first."""
+    """Bounded by count and bytes over all streams of its session.
+
+    The oldest frames go first, and of streams that are not over yet the news: a client that comes back may miss how its
+    call got on, but not what it was asked, and least of all the response.
+    """
 
     def __init__(self, name: str = "", *, max_events: int = 1000, max_bytes: int = 8 * 1024 * 1024) -> None:
         """`name` is in every id, so that those of another buffer, or of the same session before a restart, are none."""
@@ -42,11 +52,16 @@ class ReplayBuffer:
         self._max_bytes = max_bytes
         self._numbers = count(1)
         self._streams: dict[int, _Stream] = {}
-        self._order: OrderedDict[tuple[int, int], None] = OrderedDict()
+        self._orders: dict[Kind, OrderedDict[tuple[int, int], None]] = {
+            "news": OrderedDict(),
+            "message": OrderedDict(),
+            "response": OrderedDict(),
+        }
+        """What is kept, in the order in which it goes."""
         self._bytes = 0
 
     def __len__(self) -> int:
-        return len(self._order)
+        return sum(map(len, self._orders.values()))
 
     @property
     def size(self) -> int:
@@ -67,26 +82,29 @@ class ReplayBuffer:
         """The id of the event that `add` takes next: unique within the session, and telling its stream."""
         return f"{self._name}-{stream}-{self._streams[stream].last + 1}"
 
-    def add(self, stream: int, frame: bytes) -> None:
+    def add(self, stream: int, frame: bytes, kind: Kind = "message") -> None:
         """Keep an event as it goes out, under its `next_id`."""
         kept = self._streams[stream]
         kept.last += 1
         kept.frames[kept.last] = frame
-        self._order[stream, kept.last] = None
+        if kind == "response":
+            kept.response = kept.last
+        self._orders[kind][stream, kept.last] = None
         self._bytes += len(frame)
-        while len(self._order) > self._max_events or (self._bytes > self._max_bytes and len(self._order) > 1):
+        while len(self) > self._max_events or (self._bytes > self._max_bytes and len(self) > 1):
             self._evict()
 
     def after(self, event_id: str) -> Replay | None:
-        """What was sent on the stream of `event_id` after it; None if that is not known, or not all of it any more."""
+        """What was sent on the stream of `event_id` after it and is kept; None if that stream is not known."""
         stream = self.stream_of(event_id)
         kept = None if stream is None else self._streams.get(stream)
         if stream is None or kept is None:
             return None
         seen = _number(event_id.rpartition("-")[2])
-        if seen is None or not kept.evicted <= seen <= kept.last:
+        if seen is None or seen > kept.last:
             return None
-        return Replay(stream, [frame for at, frame in kept.frames.items() if at > seen])
+        frames = [frame for at, frame in kept.frames.items() if at > seen]
+        return Replay(stream, frames, kept.response > seen and kept.response not in kept.frames)
 
     def stream_of(self, event_id: str) -> int | None:
         """The stream that an id of this buffer's is of, whether or not it is still known."""
@@ -95,24 +113,38 @@ class ReplayBuffer:
         return _number(stream) if name == self._name and _number(number) is not None else None
 
     def close(self, stream: int) -> None:
-        """Nothing more will be added to it; it is forgotten when nothing of it is kept any more."""
+        """All of it has been delivered once, and may go; it is forgotten when nothing of it is kept any more."""
         if (kept := self._streams.get(stream)) is not None:
             kept.is_closed = True
+            for number in kept.frames:
+                self._unlist(stream, number)
+                self._orders["news"][stream, number] = None
             self._drop_if_done(stream, kept)
+
+    def empty(self, stream: int) -> None:
+        """What was sent on it has been taken back; whatever follows goes on with its ids."""
+        if (kept := self._streams.get(stream)) is not None:
+            for number, frame in kept.frames.items():
+                self._unlist(stream, number)
+                self._bytes -= len(frame)
+            kept.frames.clear()
+            kept.response = 0
 
     def forget(self, stream: int) -> None:
         """Nobody will come back for this stream."""
-        if (kept := self._streams.pop(stream, None)) is not None:
-            for number, frame in kept.frames.items():
-                del self._order[stream, number]
-                self._bytes -= len(frame)
+        self.empty(stream)
+        self._streams.pop(stream, None)
 
     def _evict(self) -> None:
-        (stream, number), _ = self._order.popitem(last=False)
+        order = next(order for order in self._orders.values() if order)
+        (stream, number), _ = order.popitem(last=False)
         kept = self._streams[stream]
         self._bytes -= len(kept.frames.pop(number))
-        kept.evicted = number
         self._drop_if_done(stream, kept)
+
+    def _unlist(self, stream: int, number: int) -> None:
+        for order in self._orders.values():
+            order.pop((stream, number), None)
 
     def _drop_if_done(self, stream: int, kept: _Stream) -> None:
         if kept.is_closed and not kept.frames:

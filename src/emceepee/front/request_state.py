@@ -17,10 +17,10 @@ from mcp.server.request_state import AESGCMRequestStateCodec, InvalidRequestStat
 from emceepee.clock import Clock
 from emceepee.errors import EmceepeeError
 
-__all__ = ["Continuation", "NotOurState", "Opened", "RequestStates", "digest_of"]
+__all__ = ["Continuation", "NotOurState", "Opened", "RequestStates", "digest_of", "is_of_a_hub"]
 
 PREFIX = "emceepee:"
-"""Tells our states from those of servers, which pass through us as they are."""
+"""What the states of every hub begin with; which hub's it is follows."""
 
 
 class NotOurState(EmceepeeError):
@@ -51,14 +51,15 @@ class Opened:
 class RequestStates:
     def __init__(self, key: bytes, clock: Clock, new_id: Callable[[], str], *, lifetime: float) -> None:
         self._codec = AESGCMRequestStateCodec([key])
+        # Servers' states pass through us as they are, and a server may be a hub as well.
+        self._prefix = f"{PREFIX}{hashlib.sha256(b'tag' + key).hexdigest()[:16]}:"
         self._clock = clock
         self._new_id = new_id
         self._lifetime = lifetime
         self._spent: dict[str, float] = {}
 
-    @staticmethod
-    def is_ours(state: object) -> bool:
-        return isinstance(state, str) and state.startswith(PREFIX)
+    def is_ours(self, state: object) -> bool:
+        return isinstance(state, str) and state.startswith(self._prefix)
 
     def issue(self, principal: str, continuation: Continuation) -> str:
         claims = {
@@ -69,7 +70,7 @@ class RequestStates:
             "e": self._clock.now() + self._lifetime,
             "n": self._new_id(),
         }
-        return PREFIX + self._codec.seal(json.dumps(claims).encode())
+        return self._prefix + self._codec.seal(json.dumps(claims).encode())
 
     def open(self, principal: str, state: str) -> Opened:
         """What a state says; `spend` it when it is clear that it is taken.
@@ -78,7 +79,7 @@ class RequestStates:
             NotOurState: it was changed, is somebody else's, too old, or used already.
         """
         try:
-            claims = json.loads(self._codec.unseal(state.removeprefix(PREFIX)))
+            claims = json.loads(self._codec.unseal(state.removeprefix(self._prefix)))
         except InvalidRequestState:
             raise NotOurState("is not one that was issued here") from None
         now = self._clock.now()
@@ -95,6 +96,11 @@ class RequestStates:
     def spend(self, opened: Opened) -> None:
         """From now on it was used already."""
         self._spent[opened.nonce] = opened.expires_at
+
+
+def is_of_a_hub(state: object) -> bool:
+    """Whether it was issued by a hub, be it this one or another."""
+    return isinstance(state, str) and state.startswith(PREFIX)
 
 
 def digest_of(endpoint: str, method: str, params: Mapping[str, Any]) -> str:

@@ -50,6 +50,8 @@ class ServedRequest(Attendant):
         """Called instead when there was nobody to take it."""
         self.on_stop: Callable[[], object] = lambda: self.end("timed_out")
         """Called by the front when the hub ends: the request ends as well, with a response if it has one to give."""
+        self.task_id: Callable[[], str | None] = lambda: None
+        """The task that its work goes on as, if it does."""
         self.hears_logs = False
         """Whether the server's log messages go to the client as they come."""
         self._post = post

@@ -53,6 +53,10 @@ class Service(Protocol):
         """
         ...
 
+    async def may_issue_states(self, visit: Visit) -> bool:
+        """Whether a `requestState` that is not ours can be one of a server's behind it, to which it is passed on."""
+        ...
+
     async def go_on(self, visit: Visit, task_id: str) -> Outcome:
         """As `answer`, for a request that brings the answers to what was asked back."""
         ...

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import anyio
@@ -11,7 +11,7 @@ from anyio.lowlevel import checkpoint
 from starlette.types import Receive, Send
 
 from emceepee.clock import Clock
-from emceepee.front.replay import ReplayBuffer
+from emceepee.front.replay import Kind, Replay, ReplayBuffer
 from emceepee.jsontext import dumps
 
 __all__ = ["END_OF_BODY", "EventStream", "encoded", "flushed", "watch_for_disconnect"]
@@ -46,10 +46,11 @@ class _Unsent(NamedTuple):
 class EventStream:
     """Written by anyone, read by at most one connection at a time; with a `buffer` it can be resumed by another."""
 
-    def __init__(self, buffer: ReplayBuffer | None = None, *, primes: bool = False) -> None:
+    def __init__(self, buffer: ReplayBuffer | None = None, *, primes: bool = False, number: int | None = None) -> None:
+        """`number` is that of a stream of the buffer's that was given up, and that this one goes on with."""
         self._buffer = buffer
         self._primes = primes and buffer is not None
-        self.number = 0 if buffer is None else buffer.open()
+        self.number = number or (0 if buffer is None else buffer.open())
         self._unsent: deque[_Unsent] = deque()
         self._wake = anyio.Event()
         self._connection: anyio.CancelScope | None = None
@@ -59,21 +60,29 @@ class EventStream:
         self._is_primed = False
         self._is_final = False
         self._is_closing = False
-        self.delivered = anyio.Event()
-        """Set when the last message has been written."""
-        self.can_resume = False
+        self._is_lost = False
+        self.ended = anyio.Event()
+        """Set when the last message has been written, or there is none to be written any more."""
+        self.can_resume = number is not None
         """Whether the client has been told an id that it could come back with."""
 
+    @property
+    def is_attached(self) -> bool:
+        """Whether there is a connection that reads it."""
+        return self._connection is not None
+
+    @property
+    def was_delivered(self) -> bool:
+        return self.ended.is_set() and not self._is_lost
+
     def post(self, message: Mapping[str, Any]) -> None:
-        if not self._is_final:
-            self._prime()
-            is_news = "id" not in message and message.get("method") != "notifications/cancelled"
-            self._add(b"event: message\r\n", encoded(message), may_drop=is_news)
+        is_news = "id" not in message and message.get("method") != "notifications/cancelled"
+        self._say(message, "news" if is_news else "message")
 
     def finish(self, message: Mapping[str, Any] | None = None) -> None:
         """Send the last message; the stream ends with it."""
         if message is not None:
-            self.post(message)
+            self._say(message, "response")
         self._is_final = True
         self._wake.set()
 
@@ -98,7 +107,7 @@ class EventStream:
             if self._connection is None:
                 return
 
-    async def pump(self, send: Send, missed: Sequence[bytes] | None = None) -> None:
+    async def pump(self, send: Send, missed: Replay | None = None) -> None:
         """Write to one connection until the stream, or this connection, ends; a newer connection ends an older one.
 
         A connection that resumes the stream begins with what it has `missed`.
@@ -113,8 +122,9 @@ class EventStream:
             self._attached.set()
             self._detached = anyio.Event()
             if missed is not None:
-                self._unsent = deque(_Unsent(frame) for frame in missed)
+                self._unsent = deque(_Unsent(frame) for frame in missed.frames)
                 self._is_primed = False
+                self._is_lost = self._is_final and missed.lacks_response
             self._prime()
             try:
                 await send({"type": "http.response.start", "status": 200, "headers": list(SSE_HEADERS)})
@@ -123,7 +133,7 @@ class EventStream:
                 await send(END_OF_BODY)
                 has_ended = True
                 if self._is_final:
-                    self.delivered.set()
+                    self.ended.set()
             finally:
                 if self._connection is connection:
                     self._connection = None
@@ -145,17 +155,22 @@ class EventStream:
             await self._wake.wait()
         await flushed(send)
 
+    def _say(self, message: Mapping[str, Any], kind: Kind) -> None:
+        if not self._is_final:
+            self._prime()
+            self._add(b"event: message\r\n", encoded(message), kind)
+
     def _prime(self) -> None:
         """An event without data, so that the client knows an id to come back with before there is anything to say."""
         if self._primes and not self._is_primed:
             self._is_primed = True
-            self._add(b"retry: %d\r\n" % RETRY_MS, b"")
+            self._add(b"retry: %d\r\n" % RETRY_MS, b"", "news")
 
-    def _add(self, head: bytes, data: bytes, *, may_drop: bool = False) -> None:
-        frame = self._framed(head, data)
+    def _add(self, head: bytes, data: bytes, kind: Kind) -> None:
+        frame = self._framed(head, data, kind)
         # Between two connections it is only kept: the next one is given all that it has missed.
         if self._connection is not None or not self._was_attached:
-            self._put(frame, may_drop=may_drop)
+            self._put(frame, may_drop=kind == "news")
 
     def _put(self, frame: bytes, *, may_drop: bool) -> None:
         if len(self._unsent) >= MAX_UNSENT:
@@ -167,11 +182,11 @@ class EventStream:
         self._unsent.append(_Unsent(frame, may_drop))
         self._wake.set()
 
-    def _framed(self, head: bytes, data: bytes) -> bytes:
+    def _framed(self, head: bytes, data: bytes, kind: Kind) -> bytes:
         if self._buffer is None:
             return head + b"data: " + data + b"\r\n\r\n"
         frame = b"id: " + self._buffer.next_id(self.number).encode() + b"\r\n" + head + b"data: " + data + b"\r\n\r\n"
-        self._buffer.add(self.number, frame)
+        self._buffer.add(self.number, frame, kind)
         return frame
 
 

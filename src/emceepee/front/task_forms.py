@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from mcp_types import INTERNAL_ERROR
 
 from emceepee.clock import isoformat
-from emceepee.core.questions import Question
+from emceepee.core.questions import Question, QuestionKind
 from emceepee.core.tasks import Task
 from emceepee.errors import PeerError
 from emceepee.front.asking import RELATED_TASK_META_KEY, method_of
@@ -22,7 +22,9 @@ JsonObject: TypeAlias = dict[str, Any]
 
 DEFAULT_POLL_MS = 1000
 
-WAITS_FOR_OTHERS = "waits for an answer that this client cannot be asked for: see get_elicitations"
+WAITS_FOR_OTHERS = "waits for an answer that this client cannot be asked for: see "
+
+_TOOL_OF: Mapping[QuestionKind, str] = {"elicitation": "get_elicitations", "sampling": "get_sampling_requests"}
 
 
 def extension_task(session: Session, task: Task, client: ClientFacts, *, is_new: bool = False) -> JsonObject:
@@ -35,7 +37,8 @@ def extension_task(session: Session, task: Task, client: ClientFacts, *, is_new:
     status = _status(task, questions)
     shown = _common(task, status)
     if pending and not questions:
-        shown["statusMessage"] = WAITS_FOR_OTHERS
+        tools = dict.fromkeys(_TOOL_OF[question.kind] for question in pending)
+        shown["statusMessage"] = WAITS_FOR_OTHERS + " and ".join(tools)
     shown["ttlMs"] = task.ttl_ms
     shown["pollIntervalMs"] = task.poll_interval_ms or DEFAULT_POLL_MS
     if is_new:

@@ -86,7 +86,11 @@ class ServerService:
         except WireError as error:
             raise as_peer_error(error) from None
 
+    async def may_issue_states(self, visit: Visit) -> bool:
+        return (await self.server(visit.session)).era == "modern"
+
     async def go_on(self, visit: Visit, task_id: str) -> Outcome:
+        visit.served.takes_tasks = _takes_tasks(visit)
         return await self._hold(visit, task_id)
 
     def on_client_notification(self, session: Session, method: str, params: Mapping[str, Any]) -> None:
@@ -177,8 +181,7 @@ class ServerService:
     async def _call(self, visit: Visit) -> Outcome:
         session = visit.session
         await self._check_headers(visit)
-        takes_tasks = visit.method == "tools/call" and (visit.client.knows_tasks or visit.asked_for_task is not None)
-        visit.served.takes_tasks = takes_tasks
+        visit.served.takes_tasks = takes_tasks = _takes_tasks(visit)
         work = Forwarded(
             visit.method,
             visit.params,
@@ -224,7 +227,7 @@ class ServerService:
 
     async def _hold(self, visit: Visit, task_id: str) -> Outcome:
         """The call goes on as a task: tell the client so if it knows tasks, or else wait for it."""
-        if visit.served.takes_tasks or (visit.client.knows_tasks and visit.method == "tools/call"):
+        if visit.served.takes_tasks:
             return BecameTask(task_id)
         session = visit.session
         try:
@@ -246,6 +249,11 @@ class ServerService:
 
 def _behalf(client: ClientFacts) -> OnBehalfOf | None:
     return OnBehalfOf(client.capabilities, client.info) if client.is_modern else None
+
+
+def _takes_tasks(visit: Visit) -> bool:
+    """Whether its client can be told of a task instead of a result."""
+    return visit.method == "tools/call" and (visit.client.knows_tasks or visit.asked_for_task is not None)
 
 
 def _opens_urls(client: ClientFacts) -> bool:

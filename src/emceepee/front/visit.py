@@ -59,4 +59,5 @@ class Visit:
         )
         self.served.on_sent = caller.sent
         self.served.on_unsent = caller.unsent
+        self.served.task_id = lambda: next((call.task_id for call in caller.calls), None)
         return caller

@@ -1,8 +1,8 @@
-"""Where questions are posted that nobody at their own place can be asked.
+"""Where questions are posted that came to a session without our tools.
 
-A client that talks to a server as it is may not be able to answer what the server asks, and has no tools of ours to do
-it with. Such a question is put up for the principal: all of its sessions that have the tools show it, and the first
-answer goes to the desk that the question came from.
+A client that talks to a server as it is may not be able to answer what the server asks, or walk away, and has no list
+to look at. So its questions are put up for the principal: all of its sessions that have the tools show them, and
+the first answer, be it from there or from the client itself, goes to the desk that the question came from.
 """
 
 from __future__ import annotations

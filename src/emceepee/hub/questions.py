@@ -90,6 +90,7 @@ class QuestionDesk:
             self._strays.add(record.request_id, self._calls.on_server(server))
         if asked is not None:
             self._ask(record, asked)
+            self._post(record)
         else:
             self._place(record)
         return record
@@ -174,11 +175,9 @@ class QuestionDesk:
         self._post(record)
 
     def _post(self, record: Question, *, is_new: bool = True) -> None:
-        """For other sessions to answer, if the client that it came to has no way to."""
-        call = self._waiting[record.request_id].belongs_to.call or self._strays.call_of(record.request_id)
-        if self._has_tools or (isinstance(call, Call) and call.caller.can_ask_back(record.kind, record.params)):
-            return
-        self._board.post(record, self, is_new=is_new)
+        """For other sessions to see and answer, if its own has no list: its client may not be asked, or walk away."""
+        if not self._has_tools:
+            self._board.post(record, self, is_new=is_new)
 
     # How it ends
 
