@@ -112,9 +112,94 @@ def answering(*answers: JsonObject) -> Callable[[Mapping[str, Any]], Any]:
     return answer
 
 
+class Gateway:
+    """Stands before a server that is well, and answers in its place while it `is_down`."""
+
+    def __init__(self, server: TaskServer) -> None:
+        self.is_down = True
+        self.refused = 0
+        self._methods = dict(server.scripted.methods)
+        server.scripted.methods = {method: self._passing(method) for method in self._methods}
+
+    def _passing(self, method: str) -> Callable[[Mapping[str, Any]], Any]:
+        async def answer(params: Mapping[str, Any]) -> JsonObject:
+            if self.is_down:
+                self.refused += 1
+                raise PeerError(-32000, "the server answered HTTP 503", {"http_status": 503})
+            answered: JsonObject = await self._methods[method](params)
+            return answered
+
+        return answer
+
+
 async def never(_params: Mapping[str, Any]) -> JsonObject:
     await anyio.sleep_forever()
     raise AssertionError("unreachable")
+
+
+# Its gateway is down for a while
+
+
+@eras
+async def test_a_task_outlives_an_outage_of_the_gateway_before_its_server(clock: FakeClock, modern: bool) -> None:
+    server = TaskServer(modern=modern)
+    gateway = Gateway(server)
+    async with calling(server, clock) as call:
+        await clock.advance(60)
+        assert not call.is_over
+        assert gateway.refused < 20, "the longer it is down, the more rarely it is asked"
+        gateway.is_down = False
+        server.finish("done")
+        await clock.advance(30)
+        assert call.result == server.result
+
+
+@eras
+async def test_a_task_outlives_an_outage_that_begins_while_it_runs(clock: FakeClock, modern: bool) -> None:
+    server = TaskServer(modern=modern)
+    gateway = Gateway(server)
+    gateway.is_down = False
+    async with hub_with(server, clock) as client:
+        task_id = await promoted(client)
+        gateway.is_down = True
+        await clock.advance(10)
+        assert await status_of(client, task_id) == "working"
+        server.finish("done")
+        gateway.is_down = False
+        await clock.advance(30)
+        assert (await client.call("get_task_result", task_id=task_id)).texts[0] == "done"
+
+
+async def test_a_result_that_the_gateway_holds_back_is_fetched_when_it_is_up_again(clock: FakeClock) -> None:
+    results = Gateway(server := TaskServer())
+    polls = {"tasks/get": server._get}
+    server.scripted.methods = {**server.scripted.methods, **polls}
+    async with calling(server, clock) as call:
+        server.finish("done")
+        await clock.advance(2 * RESULT_GRACE)
+        assert not call.is_over
+        results.is_down = False
+        await clock.advance(30)
+        assert call.result == server.result
+
+
+async def test_an_answer_that_the_gateway_refuses_is_given_again(clock: FakeClock) -> None:
+    server = TaskServer(modern=True)
+    updates = Gateway(server)
+    server.scripted.methods = {**server.scripted.methods, "tasks/get": server._get}
+    server.ask(name=form("Who?", name="string"))
+    async with calling(server, clock) as call:
+        await clock.advance(2)
+        question = await anext(aiter(call.server.questions()))
+        await question.accept({"name": "Ada"})
+        await clock.advance(5)
+        assert (updates.refused > 1, call.is_over) == (True, False)
+        updates.is_down = False
+        await clock.advance(2)
+        assert server.answers == [{"name": {"action": "accept", "content": {"name": "Ada"}}}]
+        server.finish("done")
+        await clock.advance(2)
+        assert call.result == server.result
 
 
 # It never finishes

@@ -28,6 +28,7 @@ from emceepee.wire.ends import ChannelEnd
 from emceepee.wire.envelope import decode, failure, undelivered
 from emceepee.wire.http_client import DRAIN_SECONDS, events_of, is_event_stream, refusal, trouble
 from emceepee.wire.reopening import MAX_TRIES, STEADY_SECONDS, Reopening
+from emceepee.wire.transport import HTTP_STATUS
 
 __all__ = ["SESSION_GONE", "Reply", "ServerStream"]
 
@@ -68,7 +69,7 @@ class Reply:
             await self._take(body)
         if not self.complete:
             text = f"the server answered HTTP {response.status_code} without a response"
-            await self.fail(ErrorData(code=CONNECTION_CLOSED, message=text, data={"http_status": response.status_code}))
+            await self.fail(ErrorData(code=CONNECTION_CLOSED, message=text, data={HTTP_STATUS: response.status_code}))
 
     async def read_stream(self, response: httpx2.Response) -> bool:
         """Deliver the events of `response` to its end; true if any came. A broken stream is one that ended."""

@@ -22,6 +22,7 @@ from emceepee.wire.era import (
     ModernEra,
 )
 from emceepee.wire.peer import Peer
+from emceepee.wire.transport import HTTP_STATUS
 
 __all__ = ["EraChoice", "Negotiated", "ServerSession", "negotiate", "take_up"]
 
@@ -80,7 +81,7 @@ async def take_up(peer: Peer, session: ServerSession) -> Negotiated:
         raise SessionGone(peer.transport.target) from None
     except PeerError as error:
         # An error in an answer that came through is a sign of life as well; a gateway's error page is none.
-        if isinstance(error.data, Mapping) and "http_status" in error.data:
+        if isinstance(error.data, Mapping) and HTTP_STATUS in error.data:
             raise ConnectFailed(peer.transport.target, error.message) from None
     return negotiated
 

@@ -17,6 +17,7 @@ from mcp_types import RequestId
 
 __all__ = [
     "CLOSE_TIMEOUT",
+    "HTTP_STATUS",
     "NEVER_TAKEN",
     "TRANSPORT_FAILURE",
     "Channel",
@@ -24,6 +25,7 @@ __all__ = [
     "RequestId",
     "Transport",
     "TransportKind",
+    "is_passing_refusal",
     "is_transport_failure",
     "was_never_taken",
 ]
@@ -99,8 +101,18 @@ NEVER_TAKEN = "emceepee/never-taken"
 """Beside it: the server has refused the request as a whole, so that nothing of it has happened."""
 
 
+HTTP_STATUS = "http_status"
+"""A key in the `data` of errors that stand for an HTTP response without a JSON-RPC message in it."""
+
+
 def is_transport_failure(data: object) -> bool:
     return isinstance(data, dict) and TRANSPORT_FAILURE in data
+
+
+def is_passing_refusal(data: object) -> bool:
+    """Whether an error stands for an HTTP status that says: not now. That is a gateway's word, and not the server's."""
+    status = data.get(HTTP_STATUS) if isinstance(data, dict) else None
+    return isinstance(status, int) and (status in (408, 429) or status >= 500)
 
 
 def was_never_taken(data: object) -> bool:
