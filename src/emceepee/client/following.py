@@ -70,6 +70,8 @@ class Follower:
         self._inputs = resumption.inputs
         self._resumption = resumption
         self._serving: set[str] = set()
+        self._held = anyio.CancelScope()
+        """Around the request for the result; cancelled, it is made anew."""
         self._is_cut_off = False
         """Whether the last request for the result that came to an end did not get through to the server."""
 
@@ -103,6 +105,10 @@ class Follower:
             self._outcome = outcome
             self._ended.set()
 
+    async def _ended_within(self, seconds: float) -> None:
+        with self._peer.clock.move_on_after(seconds):
+            await self._ended.wait()
+
     # The status
 
     async def _keep_asking(self, task: RemoteTask, news: TaskNews, tasks: anyio.abc.TaskGroup) -> None:
@@ -125,6 +131,9 @@ class Follower:
                     self._end(PeerError(error.code, f"the server lost the task: {error.message}", error.data))
                     return
                 continue
+            if silences:
+                # The connection that the result is awaited on may have gone silent, too.
+                self._held.cancel()
             nonsense = silences = 0
             if _differs(task, latest):
                 self._on_task(latest)
@@ -138,10 +147,11 @@ class Follower:
         if self._era.name == "modern":
             self._end(_inline_outcome(task))
             return
-        while not self._ended.is_set():
-            with self._peer.clock.move_on_after(RESULT_GRACE):
-                await self._ended.wait()
-            if not self._is_cut_off:
+        while True:
+            await self._ended_within(RESULT_GRACE / 2)
+            self._held.cancel()
+            await self._ended_within(RESULT_GRACE / 2)
+            if self._ended.is_set() or not self._is_cut_off:
                 break
         self._end(PeerError(-32603, f"the task is {task.status}, but the server does not give its result"))
 
@@ -151,28 +161,38 @@ class Follower:
         """Hold `tasks/result` open; a server that does not block is asked again once the task has ended."""
         await self._cancel_earlier_request()
         cuts = 0
-        while True:
-            request_id = self._peer.new_request_id()
-            self._resumption.result_request = ResultRequest(self._peer.state.session_id, request_id)
-            self._resumption.changed()
-            try:
-                with self._inbound.origins.in_flight(request_id, self._origin):
-                    result = await ask_about_task(
-                        self._peer, "tasks/result", {"taskId": task_id}, request_id=request_id
-                    )
-                self._end(result if "content" in result else await self._reason_of_no_result(task_id) or result)
-                return
-            except (PeerError, ConnectionLost) as error:
-                if self._peer.is_over:
-                    self._end(error)
-                    return
-                self._is_cut_off = isinstance(error, ConnectionLost)
-                if isinstance(error, PeerError) and await self._is_over(task_id):
-                    self._end(await self._better_than(error, task_id))
-                    return
+        while not self._ended.is_set():
+            with anyio.CancelScope() as self._held:
+                await self._ask_for_result(task_id)
                 cuts = cuts + 1 if self._is_cut_off else 0
-                with self._peer.clock.move_on_after(PATIENCE.delay(max(cuts, 1), EVENLY)):
-                    await self._ended.wait()
+                await self._ended_within(PATIENCE.delay(max(cuts, 1), EVENLY))
+            if self._held.cancelled_caught:
+                await self._leave_earlier_request()
+
+    async def _ask_for_result(self, task_id: str) -> None:
+        request_id = self._peer.new_request_id()
+        self._resumption.result_request = ResultRequest(self._peer.state.session_id, request_id)
+        self._resumption.changed()
+        params = {"taskId": task_id}
+        try:
+            with self._inbound.origins.in_flight(request_id, self._origin):
+                result = await ask_about_task(self._peer, "tasks/result", params, timeout=None, request_id=request_id)
+            self._end(result if "content" in result else await self._reason_of_no_result(task_id) or result)
+        except ConnectionLost as lost:
+            self._is_cut_off = True
+            if self._peer.is_over:
+                self._end(lost)
+        except PeerError as error:
+            self._is_cut_off = False
+            if self._peer.is_over or await self._is_over(task_id):
+                self._end(await self._better_than(error, task_id))
+
+    async def _leave_earlier_request(self) -> None:
+        """Let go of what was held open, perhaps on a connection that nothing comes over any more."""
+        await self._cancel_earlier_request()
+        if (left := self._resumption.result_request) is not None:
+            self._peer.abandon(left.request_id)
+        self._is_cut_off = False
 
     async def _cancel_earlier_request(self) -> None:
         """Servers tell a task's questions to whoever asked for its result first, be it on a connection that is gone."""

@@ -113,7 +113,7 @@ class TaskRunner:
             except ConnectionLost:
                 if self._peer.is_over:
                     raise
-            # The connection may stand and the server be cut off all the same; who asks again at once would ask for ever.
+            # The connection may stand and the server be cut off all the same: to ask at once would be to ask for ever.
             with self._peer.clock.move_on_after(PATIENCE.delay(tries, EVENLY)):
                 await self._peer.closed.wait()
         raise AssertionError("unreachable")

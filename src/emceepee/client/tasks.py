@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
 from emceepee.core.backoff import Backoff
-from emceepee.errors import ConnectionLost, PeerError
+from emceepee.errors import ConnectionLost, PeerError, RequestTimedOut
 from emceepee.wire.era import Era
 from emceepee.wire.peer import Peer
 from emceepee.wire.transport import is_passing_refusal
@@ -29,6 +29,10 @@ STATUSES: Mapping[str, RemoteStatus] = {status: status for status in get_args(Re
 TERMINAL: frozenset[str] = frozenset({"completed", "failed", "cancelled"})
 IMMEDIATE_RESPONSE_META_KEY = "io.modelcontextprotocol/model-immediate-response"
 INTERNAL_ERROR = -32603
+
+ANSWER_SECONDS = 15.0
+"""For what a server answers at once. A connection that went silent, as a NAT and a laptop's sleep leave them, is given
+up after that."""
 
 PATIENCE = Backoff(longest=30.0)
 """Between questions about a task that did not get through: a task is lost only when its server says so."""
@@ -72,7 +76,13 @@ def parse_task(raw: object) -> RemoteTask:
 
 
 async def ask_about_task(
-    peer: Peer, method: str, params: Mapping[str, Any], *, era: Era | None = None, request_id: int | None = None
+    peer: Peer,
+    method: str,
+    params: Mapping[str, Any],
+    *,
+    era: Era | None = None,
+    timeout: float | None = ANSWER_SECONDS,
+    request_id: int | None = None,
 ) -> dict[str, Any]:
     """The server's answer to a request about one of its tasks.
 
@@ -81,7 +91,9 @@ async def ask_about_task(
         ConnectionLost: there is none. Unless the connection is over, it may be had later.
     """
     try:
-        return await peer.request(method, params, era=era, request_id=request_id)
+        return await peer.request(method, params, era=era, timeout=timeout, request_id=request_id)
+    except RequestTimedOut as late:
+        raise ConnectionLost(str(late)) from None
     except PeerError as error:
         if is_passing_refusal(error.data):
             raise ConnectionLost(error.message) from None

@@ -52,6 +52,8 @@ class ChannelState:
     """Why the channel ended by itself, in a few words for people; None while it is open, or if we closed it."""
     on_interrupted: Callable[[RequestId], None] = lambda _request_id: None
     """Called when the server has closed the response stream of a request before its response, to be asked again."""
+    on_abandoned: Callable[[RequestId], None] = lambda _request_id: None
+    """Called by the peer when nobody waits for a response any more, and the server is not told; the transport's."""
 
 
 @dataclass(slots=True)
