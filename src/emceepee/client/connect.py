@@ -49,7 +49,7 @@ async def connect(
 async def _taken_up(
     stack: AsyncExitStack, target: Target, options: ClientOptions, sink: ClientSink | None, clock: Clock
 ) -> ServerConnection | None:
-    """The connection in the session that `target` names, if it names one and its server still knows it."""
+    """The connection in the session that `target` names, if it names one and it can be taken up."""
     if not isinstance(target, Http) or (session := target.session) is None:
         return None
     (transport,) = transports_for(replace(target, fallback=False), clock)
@@ -58,6 +58,10 @@ async def _taken_up(
         opening = _connection(transport, inbound, options, clock, lambda peer: take_up(peer, session))
         return await stack.enter_async_context(opening)
     except SessionGone:
+        return None
+    except ConnectFailed:
+        if target.insists:
+            raise
         return None
     except WireError as error:
         raise _connect_failed(transport, error) from error

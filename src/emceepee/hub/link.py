@@ -35,6 +35,10 @@ NEW_WANTED = "a new connection was asked for"
 PREPARATION_SECONDS = 60.0
 """For the answers that a connection cannot be used without; as long as for the handshake."""
 
+SESSION_TRIES = 3
+"""Refusals in a row after which a session may be given up that the server does not say to have forgotten: some gateways
+answer 502 or 503 for the sessions of a server that is gone, for ever."""
+
 PROGRAM_RESTARTS = 5
 """How often in a row a program is started again; after that it is broken, and somebody has to look at it."""
 
@@ -225,6 +229,7 @@ class Link:
 
     def close(self, reason: str) -> None:
         """End the connection on purpose."""
+        self._sessions.forget(self.name)
         self.life.closed(reason)
         self._scope.cancel()
 
@@ -247,13 +252,14 @@ class Link:
         attempt.is_under_way = True
         try:
             with attempt.scope:
-                async with connect(self._target(), options=self._options(), sink=self, clock=self._clock) as server:
+                options = self._options()
+                async with connect(self._target(options), options=options, sink=self, clock=self._clock) as server:
                     tools_before = self.tools
                     with self._clock.move_on_after(PREPARATION_SECONDS) as preparing:
                         await self._prepare(server)
                     if preparing.cancelled_caught:
                         return f"it did not say within {PREPARATION_SECONDS:g} s which tools it has"
-                    self._opened(attempt, server, tools_before)
+                    self._opened(attempt, server, options, tools_before)
                     await server.closed.wait()
                     return server.lost_reason
         except WireError as error:
@@ -270,13 +276,21 @@ class Link:
         for uri in tuple(self.subscriptions):
             await server.subscribe(uri)
 
-    def _target(self) -> Target:
-        """The server, with the session that native tasks of ours live in."""
+    def _target(self, options: ClientOptions) -> Target:
+        """The server, with the session that we had there."""
         target = self._find_target(self.config)
-        session = None if self._wants_new_session else self._sessions.to_take_up(self.config)
-        return replace(target, session=session) if isinstance(target, Http) else target
+        if not isinstance(target, Http) or self._wants_new_session:
+            return target
+        session = self._sessions.to_take_up(self.config, options.identity().capabilities)
+        return replace(target, session=session, insists=self._failure_count < SESSION_TRIES)
 
-    def _opened(self, attempt: _Attempt, server: ServerConnection, tools_before: dict[str, JsonObject]) -> None:
+    def _opened(
+        self,
+        attempt: _Attempt,
+        server: ServerConnection,
+        options: ClientOptions,
+        tools_before: dict[str, JsonObject],
+    ) -> None:
         info = server.server_info
         identity = LinkIdentity(
             session_id=server.session_id,
@@ -287,9 +301,9 @@ class Link:
         # Remembered, so that a server which ignores the probe makes us wait for it only once.
         self._era = server.era
         self._wants_new_session = False
-        self._sessions.on_connected(self.config, server.session)
+        self._sessions.on_connected(self.config, server.session, options.identity().capabilities)
         attempt.server = server
-        self._last_failure = ""
+        self._last_failure, self._failure_count = "", 0
         attempt.done.set()
         self._sink.on_link_connected(self, kind, tools_changed=kind is not None and tools_before != self.tools)
 
