@@ -78,12 +78,13 @@ class WireError(EmceepeeError):
 
 
 class ConnectFailed(WireError):
-    """No connection could be made to `target`, because of `reason`."""
+    """No connection could be made to `target`, because of `reason`; `words` are the server's own, and not for logs."""
 
-    def __init__(self, target: str, reason: str) -> None:
+    def __init__(self, target: str, reason: str, words: str = "") -> None:
         self.target = target
         self.reason = reason
-        super().__init__(f"cannot connect to {target}: {reason}")
+        self.words = words
+        super().__init__(f"cannot connect to {target}: {reason}" + (f'; the first: "{words}"' if words else ""))
 
 
 class ConnectionLost(WireError):

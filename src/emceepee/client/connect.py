@@ -64,7 +64,7 @@ async def _taken_up(
             raise
         return None
     except WireError as error:
-        raise _connect_failed(transport, error) from error
+        raise _connect_failed(transport, error, inbound) from error
 
 
 async def _begun(
@@ -82,8 +82,8 @@ async def _begun(
         except WireError as error:
             errors.append(error)
             if not _may_differ(error):
-                raise _connect_failed(transport, errors[0]) from error
-    raise _connect_failed(transports[0], errors[0]) from errors[0]
+                raise _connect_failed(transport, errors[0], inbound) from error
+    raise _connect_failed(transports[0], errors[0], inbound) from errors[0]
 
 
 def _inbound(stack: AsyncExitStack, options: ClientOptions, sink: ClientSink | None) -> Inbound:
@@ -109,8 +109,15 @@ def _may_differ(error: WireError) -> bool:
     return not isinstance(error, RequestTimedOut) and not (isinstance(error, ConnectionLost) and not error.was_taken)
 
 
-def _connect_failed(transport: Transport, error: WireError) -> ConnectFailed:
-    return error if isinstance(error, ConnectFailed) else ConnectFailed(transport.target, str(error))
+def _connect_failed(transport: Transport, error: WireError, inbound: Inbound) -> ConnectFailed:
+    if isinstance(error, ConnectFailed):
+        return error
+    if not (count := inbound.stray_lines):
+        return ConnectFailed(transport.target, str(error))
+    wrote = (
+        "it wrote a line that is no MCP message" if count == 1 else f"it wrote {count} lines that are no MCP messages"
+    )
+    return ConnectFailed(transport.target, f"{error}; {wrote}", inbound.first_stray_line)
 
 
 @asynccontextmanager

@@ -23,12 +23,16 @@ __all__ = [
     "Channel",
     "ChannelState",
     "RequestId",
+    "StrayLine",
     "Transport",
     "TransportKind",
     "is_passing_refusal",
     "is_transport_failure",
     "was_never_taken",
 ]
+
+STRAY_SHOWN = 200
+"""Characters of a stray line that people are shown."""
 
 TransportKind: TypeAlias = Literal["http", "sse", "stdio", "memory"]
 
@@ -69,6 +73,14 @@ class Channel:
     read: ReadStream[SessionMessage | Exception]
     write: WriteStream[SessionMessage]
     state: ChannelState = field(default_factory=ChannelState)
+
+
+class StrayLine(ValueError):
+    """A program wrote a line to its output that is no message; `shown` is its beginning."""
+
+    def __init__(self, line: str) -> None:
+        self.shown = line.strip()[:STRAY_SHOWN]
+        super().__init__(f"not a JSON-RPC message: {self.shown!r}")
 
 
 class Transport(Protocol):
