@@ -137,6 +137,8 @@ async def _connection(
         inbound.on_acknowledged = listener.on_acknowledged
         server = ServerConnection(peer, negotiated, inbound, listener, tasks.start_soon)
         if server.era == "modern":
+            if options.log_level is not None:
+                await server.set_log_level(options.log_level)
             listener.start(server.capabilities)
             tasks.start_soon(listener.run)
         if receiver is not None:

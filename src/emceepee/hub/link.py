@@ -115,8 +115,11 @@ class Link:
         backoff: Backoff,
         roots: Sequence[str] = (),
         prefers_handshake: bool = False,
+        keeps_logs: bool = False,
     ) -> None:
+        """With `keeps_logs`, a server that sends logs only to who asks is asked for them."""
         self._roots = roots
+        self._keeps_logs = keeps_logs
         self.config = config
         self._first_choice: EraChoice = "handshake_first" if prefers_handshake and config.era == "auto" else config.era
         self.life = LinkLife(backoff, budget=PROGRAM_RESTARTS if config.is_program else None)
@@ -371,6 +374,8 @@ class Link:
             min_receiver_task_ttl_ms=self._question_timeout_ms,
             roots=self._roots,
             find_roots=self._sink.find_roots,
+            # All of them, as a server of the handshake era sends them to whoever sets no level.
+            log_level="debug" if self._keeps_logs else None,
             leaves_session=lambda: self._sessions.are_needed(self.name),
         )
         if (declared := self._sink.capabilities_of_client()) is None:
