@@ -175,12 +175,13 @@ class ServerNotFound(ToolError):
 class ServerDisconnected(ToolError):
     code = "SERVER_DISCONNECTED"
 
-    def __init__(self, server: str, reason: str) -> None:
+    def __init__(self, server: str, reason: str, remedy: str | None = None) -> None:
         self.server = server
         self.reason = reason
         super().__init__(
             f"Server {server!r} is not connected: {reason}",
-            "What was under way may have been carried out. Call again to reconnect; see get_logs for what it wrote.",
+            remedy
+            or "What was under way may have been carried out. Call again to reconnect; see get_logs for what it wrote.",
         )
 
 

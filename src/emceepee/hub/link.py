@@ -23,6 +23,7 @@ from emceepee.core.backoff import Backoff
 from emceepee.core.buffers import LogSource
 from emceepee.core.links import LinkIdentity, LinkLife, LinkStatus, ReconnectKind, Retry
 from emceepee.errors import ServerDisconnected, ToolNotFound, WireError
+from emceepee.hub.remedies import remedy_for
 from emceepee.hub.server_sessions import ServerSessions
 
 __all__ = ["Link", "LinkSink"]
@@ -176,12 +177,12 @@ class Link:
             if self._attempt is None and not self.life.has_given_up:
                 self.start()
             if (attempt := self._attempt) is None:
-                raise ServerDisconnected(self.name, self.life.last_error or "it is disconnected")
+                raise self.unavailable(self.life.last_error or "it is disconnected")
             if not attempt.done.is_set():
                 self._hurry.set()
                 await attempt.done.wait()
             if attempt.server is None and not attempt.is_retired:
-                raise ServerDisconnected(self.name, attempt.error or "the connection was closed")
+                raise self.unavailable(attempt.error or "the connection was closed")
             if (server := attempt.usable) is not None:
                 return server
             await attempt.over.wait()
@@ -197,7 +198,11 @@ class Link:
             if (server := attempt.usable) is not None:
                 return server
             await attempt.over.wait()
-        raise ServerDisconnected(self.name, self.life.last_error or "it is disconnected")
+        raise self.unavailable(self.life.last_error or "it is disconnected")
+
+    def unavailable(self, reason: str) -> ServerDisconnected:
+        """What whoever needs the connection is told: it is gone, or never was there."""
+        return ServerDisconnected(self.name, reason, None if self.life.times_connected else remedy_for(self.config))
 
     def reconnect(self) -> None:
         """Have a new connection made now, whatever became of the old one."""
