@@ -33,6 +33,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "cli": {*SMALL, "config", "core", "store", "client", "hub", "observe", "tools", "front", "demo"},
     "testing": {*SMALL, "config", "core", "store", "wire", "client", "hub", "tools"},
 }
+LIBRARY = {*SMALL, "core", "wire", "client"}
 SDK_AT_THE_EDGE = {"wire", "front", "demo"}
 
 
@@ -65,6 +66,13 @@ def test_the_sdk_stays_at_the_edge(path: Path) -> None:
     if package_of(path) not in SDK_AT_THE_EDGE:
         used = {name.split(".")[0] for name in imported_names(path)}
         assert not used & {"mcp", "mcp_types"}
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_library_logs_like_a_library(path: Path) -> None:
+    """Structlog prints to stdout where nobody configures it, which is up to the programs that import us."""
+    if package_of(path) in LIBRARY:
+        assert "structlog" not in {name.split(".")[0] for name in imported_names(path)}
 
 
 def test_every_package_has_its_place() -> None:

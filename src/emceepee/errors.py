@@ -78,12 +78,13 @@ class WireError(EmceepeeError):
 
 
 class ConnectFailed(WireError):
-    """No connection could be made to `target`, because of `reason`."""
+    """No connection could be made to `target`, because of `reason`; `words` are the server's own, and not for logs."""
 
-    def __init__(self, target: str, reason: str) -> None:
+    def __init__(self, target: str, reason: str, words: str = "") -> None:
         self.target = target
         self.reason = reason
-        super().__init__(f"cannot connect to {target}: {reason}")
+        self.words = words
+        super().__init__(f"cannot connect to {target}: {reason}" + (f'; the first: "{words}"' if words else ""))
 
 
 class ConnectionLost(WireError):
@@ -174,12 +175,13 @@ class ServerNotFound(ToolError):
 class ServerDisconnected(ToolError):
     code = "SERVER_DISCONNECTED"
 
-    def __init__(self, server: str, reason: str) -> None:
+    def __init__(self, server: str, reason: str, remedy: str | None = None) -> None:
         self.server = server
         self.reason = reason
         super().__init__(
             f"Server {server!r} is not connected: {reason}",
-            "What was under way may have been carried out. Call again to reconnect; see get_logs for what it wrote.",
+            remedy
+            or "What was under way may have been carried out. Call again to reconnect; see get_logs for what it wrote.",
         )
 
 

@@ -76,7 +76,7 @@ def test_it_is_erased_with_the_last_task(saved: Saved) -> None:
     saved.sessions.on_task(task("a"))
     saved.sessions.on_task(replace(task("a"), status="cancelled"))
     assert saved.log == [("one", KEPT), ("one", None)]
-    assert saved.sessions.to_take_up(CONFIG) is None
+    assert saved.sessions.to_take_up(CONFIG) == SESSION, "the link still goes on in it"
 
 
 def test_a_new_session_takes_the_place_of_the_one_before(saved: Saved) -> None:
@@ -92,10 +92,25 @@ def test_a_new_session_takes_the_place_of_the_one_before(saved: Saved) -> None:
 
 def test_a_session_is_taken_up_at_the_same_address_only(saved: Saved) -> None:
     saved.sessions.restore("one", KEPT)
-    assert saved.sessions.to_take_up(CONFIG) is None, "no task needs it"
-    saved.sessions.on_task(task("a"))
     assert saved.sessions.to_take_up(CONFIG) == SESSION
     assert saved.sessions.to_take_up(ServerConfig(name="one", url="http://other.invalid/mcp")) is None
+
+
+def test_a_session_that_was_begun_with_other_capabilities_is_taken_up_for_the_sake_of_tasks_only(saved: Saved) -> None:
+    saved.sessions.on_connected(CONFIG, SESSION, {"roots": {}})
+    assert saved.sessions.to_take_up(CONFIG, {"roots": {}}) == SESSION
+    assert saved.sessions.to_take_up(CONFIG, {"sampling": {}}) is None
+    saved.sessions.on_task(task("a"))
+    assert saved.sessions.to_take_up(CONFIG, {"sampling": {}}) == SESSION
+    saved.sessions.on_connected(CONFIG, SESSION, {"sampling": {}})
+    saved.sessions.on_task(replace(task("a"), status="completed"))
+    assert saved.sessions.to_take_up(CONFIG, {"sampling": {}}) is None, "the server still knows of the roots only"
+
+
+def test_a_link_that_was_closed_on_purpose_leaves_no_session(saved: Saved) -> None:
+    saved.sessions.on_connected(CONFIG, SESSION)
+    saved.sessions.forget("one")
+    assert saved.sessions.to_take_up(CONFIG) is None
 
 
 def test_what_is_written_reads_back_as_it_was() -> None:

@@ -7,7 +7,9 @@ import pytest
 
 from emceepee.config import HubSettings
 from emceepee.core.state import SessionLimits
-from emceepee.testing import Answer, FakeClock, HubClient, ScriptedServer, running_hub, settle
+from emceepee.hub import Origin
+from emceepee.testing import Answer, FakeClock, HubClient, ScriptedCall, ScriptedServer, running_hub, settle
+from emceepee.wire.era import LOG_LEVEL_META_KEY
 from tests.interaction.gates import Gate, ask_name, echo
 from tests.requirements import requirement
 
@@ -216,3 +218,27 @@ async def test_two_clients_hear_only_of_their_own(clock: FakeClock) -> None:
         assert [entry["task_id"] for entry in pending] in ([question["task_id"]], [None])
         stolen = await other.call("respond_to_elicitation", request_id=pending[0]["request_id"], action="decline")
         assert stolen.error_code == "REQUEST_NOT_FOUND"
+
+
+async def chatty(call: ScriptedCall) -> str:
+    """A tool of a modern server, which logs for those who ask for it."""
+    if (level := (call.params.get("_meta") or {}).get(LOG_LEVEL_META_KEY)) is not None:
+        await call.peer.notify("notifications/message", {"level": level, "data": "psst"})
+    return "done"
+
+
+async def test_a_modern_server_is_asked_for_the_logs_that_get_logs_shows(clock: FakeClock) -> None:
+    async with running_hub({"demo": ScriptedServer({"chatty": chatty}, modern=True)}, clock=clock) as running:
+        client = await running.client()
+        await client.execute("demo", "chatty")
+        await settle()
+        logs = (await client.call("get_logs")).json["logs"]
+        assert [(entry["level"], entry["data"]) for entry in logs] == [("debug", "psst")]
+
+
+async def test_behind_an_endpoint_the_client_itself_says_whether_it_wants_logs(clock: FakeClock) -> None:
+    async with running_hub({"demo": ScriptedServer({"chatty": chatty}, modern=True)}, clock=clock) as running:
+        client = HubClient(running.hub, await running.hub.open_session(Origin(endpoint="server/demo")))
+        await client.execute("demo", "chatty")
+        await settle()
+        assert (await client.call("get_logs")).json["logs"] == []

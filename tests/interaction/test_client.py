@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import weakref
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -28,6 +29,7 @@ from emceepee.client import (
     RequestTimedOut,
     ServerConnection,
     Sse,
+    Stdio,
     Target,
     Update,
     connect,
@@ -141,6 +143,16 @@ async def test_an_address_where_no_server_can_be_is_a_failure_to_connect(target:
     with pytest.raises(ConnectFailed, match="URL"):
         async with connect(target):
             pytest.fail("there is no connection")
+
+
+async def test_a_program_that_is_no_server_is_told_by_what_it_wrote(capfd: pytest.CaptureFixture[str]) -> None:
+    program = Stdio(sys.executable, ["-c", r"print('readme.md\nsetup.py\n' + 500 * 'x')"])
+    with anyio.fail_after(10), pytest.raises(ConnectFailed) as failed:
+        async with connect(program):
+            pytest.fail("it is connected")
+    assert failed.value.reason == "the server process exited with status 0; it wrote 3 lines that are no MCP messages"
+    assert str(failed.value).endswith('; the first: "readme.md"')
+    assert capfd.readouterr() == ("", ""), "a library prints nothing"
 
 
 async def test_an_old_version_that_the_server_answers_with_is_taken(clock: FakeClock) -> None:

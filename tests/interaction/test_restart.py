@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -12,9 +13,11 @@ from structlog.testing import capture_logs
 
 from emceepee.config import HubSettings
 from emceepee.core.state import SessionLimits
+from emceepee.errors import PeerError
 from emceepee.hub import LOCAL, Hub
 from emceepee.store import Key, MemoryStore, SqliteStore, Store
 from emceepee.testing import FakeClock, HubClient, RunningHub, ScriptedServer, running_hub, settle
+from emceepee.wire.transport import HTTP_STATUS, TRANSPORT_FAILURE
 from tests.interaction.gates import Gate, ask_name, echo
 from tests.interaction.test_links import TaskServer
 from tests.requirements import requirement
@@ -116,6 +119,36 @@ async def test_a_native_task_in_flight_is_taken_up_again(clock: FakeClock, store
         assert (await again.call("get_task", task_id=task["task_id"])).json["task"]["status"] == "working"
         server.finished.set()
         assert (await again.call("get_task_result", task_id=task["task_id"])).texts[0] == "native"
+
+
+@pytest.mark.parametrize("trouble", [{TRANSPORT_FAILURE: True}, {HTTP_STATUS: 503}], ids=["cut off", "refused"])
+async def test_a_task_that_cannot_be_asked_about_is_asked_about_with_patience(
+    clock: FakeClock, trouble: dict[str, Any]
+) -> None:
+    server, store = TaskServer(), MemoryStore()
+    get = server.methods["tasks/get"]
+    polls = 0
+
+    async def in_vain(_params: Mapping[str, Any]) -> dict[str, Any]:
+        nonlocal polls
+        polls += 1
+        raise PeerError(-32000, "not now", trouble)
+
+    with anyio.fail_after(10):
+        async with running_hub({"demo": server}, clock=clock, store=store) as running:
+            client = await running.client()
+            await client.call("list_tools")
+            task = (await client.execute("demo", "job", timeout_ms=0)).task
+            await settle()
+        server.methods = {**server.methods, "tasks/get": in_vain}
+        async with restarted(server, store, clock, client.session.id) as (_, again):
+            await clock.advance(20)
+            assert 3 <= polls <= 6
+            assert (await again.call("get_task", task_id=task["task_id"])).json["task"]["status"] == "working"
+            server.methods = {**server.methods, "tasks/get": get}
+            server.finished.set()
+            await clock.advance(30)
+            assert (await again.call("get_task_result", task_id=task["task_id"])).texts[0] == "native"
 
 
 async def test_servers_that_clients_added_come_back(clock: FakeClock, store: Store) -> None:

@@ -15,6 +15,7 @@ from emceepee.config import HubSettings, ServerConfig
 from emceepee.core.backoff import Backoff
 from emceepee.errors import ConnectFailed
 from emceepee.hub import Hub
+from emceepee.hub.link import SESSION_TRIES
 from emceepee.store import Key, MemoryStore
 from emceepee.testing import HubClient, text_result
 from tests.wire.origin import Exchange, Origin
@@ -236,6 +237,56 @@ async def test_a_link_that_comes_back_goes_on_in_the_session_of_its_task(server:
         server.finished.set()
         assert (await client.call("get_task_result", task_id=task_id)).texts[0] == "done"
     assert len(server.seen("initialize")) == 1
+
+
+async def connected(client: HubClient, times: int) -> None:
+    """Wait until the link has been connected so often."""
+    link = client.session.link("scoped")
+    link.start()
+    while link.life.times_connected < times:
+        await client.call("await_activity", timeout_ms=20)
+
+
+def lose(client: HubClient) -> None:
+    connection = client.session.link("scoped").server
+    assert connection is not None
+    connection.hang_up("a test")
+
+
+def reconnections(client: HubClient) -> list[str]:
+    events = client.session.state.events.read_after("").events
+    return [event.data["kind"] for event in events if event.type == "server_reconnected"]
+
+
+async def test_a_link_that_comes_back_goes_on_in_its_session_without_a_task_as_well(server: ScopedServer) -> None:
+    async with hub_for(server, MemoryStore()) as hub:
+        client = HubClient(hub, await hub.open_session())
+        await connected(client, 1)
+        lose(client)
+        await connected(client, 2)
+        server.forget()
+        lose(client)
+        await connected(client, 3)
+        while (kinds := reconnections(client)) != ["network_blip", "restart"]:
+            assert kinds in ([], ["network_blip"])
+            await client.call("await_activity", timeout_ms=20)
+    assert len(server.seen("initialize")) == 2
+    assert len(server.seen("DELETE")) == 1
+
+
+@pytest.mark.parametrize("status", [403, 410, 503])
+async def test_a_session_that_is_refused_for_ever_does_not_keep_the_link_from_coming_back(
+    server: ScopedServer, status: int
+) -> None:
+    server.unknown_status = status
+    async with hub_for(server, MemoryStore()) as hub:
+        client = HubClient(hub, await hub.open_session())
+        await connected(client, 1)
+        server.forget()
+        lose(client)
+        await connected(client, 2)
+    assert len(server.seen("initialize")) == 2
+    assert len(server.seen("ping")) == (1 if status < 500 else SESSION_TRIES + 1)
 
 
 async def test_a_new_connection_that_somebody_asked_for_has_a_new_session(server: ScopedServer) -> None:

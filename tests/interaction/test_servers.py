@@ -192,3 +192,27 @@ async def test_secrets_are_in_nothing_that_a_client_sees(clock: FakeClock) -> No
         added = await client.call("add_server", name="demo", url=url, headers={"Authorization": secret})
         seen = [added, await client.call("list_servers"), await other.call("await_activity")]
         assert not any(secret in text for answer in seen for text in answer.texts)
+
+
+@pytest.mark.parametrize(
+    ("target", "remedies"),
+    [
+        ({"command": "no-such-program"}, ["Install the program"]),
+        ({"command": "no-such-program -y server"}, ["Install the program", "put the arguments into args"]),
+        ({"url": "http://127.0.0.1:1/mcp"}, ["Start the server", "correct its url"]),
+    ],
+    ids=["program", "arguments", "url"],
+)
+async def test_a_server_that_never_was_there_has_a_remedy_and_nothing_under_way(
+    clock: FakeClock, target: dict[str, str], remedies: list[str]
+) -> None:
+    async with running_hub({}, clock=clock) as running:
+        client = await running.client()
+        client.may_spawn = True
+        added = await client.call("add_server", name="broken", **target)
+        executed = await client.execute("broken", "echo")
+        for answer in (added, executed):
+            assert answer.error_code == "SERVER_DISCONNECTED"
+            hint = answer.json["error"]["hint"]
+            assert all(remedy in hint for remedy in remedies)
+            assert "under way" not in hint

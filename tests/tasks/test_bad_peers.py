@@ -12,6 +12,8 @@ import pytest
 
 from emceepee.client import ServerConnection, connect
 from emceepee.client.following import RESULT_GRACE
+from emceepee.client.liveness import watch_liveness
+from emceepee.client.tasks import ANSWER_SECONDS
 from emceepee.errors import PeerError
 from emceepee.testing import FakeClock, HubClient, form, running_hub, text_result
 from tests.tasks.scripted import TaskServer, eras, settle
@@ -112,9 +114,166 @@ def answering(*answers: JsonObject) -> Callable[[Mapping[str, Any]], Any]:
     return answer
 
 
+class Gateway:
+    """Stands before a server that is well, and answers in its place while it `is_down`."""
+
+    def __init__(self, server: TaskServer) -> None:
+        self.is_down = True
+        self.refused = 0
+        self._methods = dict(server.scripted.methods)
+        server.scripted.methods = {method: self._passing(method) for method in self._methods}
+
+    def _passing(self, method: str) -> Callable[[Mapping[str, Any]], Any]:
+        async def answer(params: Mapping[str, Any]) -> JsonObject:
+            if self.is_down:
+                self.refused += 1
+                raise PeerError(-32000, "the server answered HTTP 503", {"http_status": 503})
+            answered: JsonObject = await self._methods[method](params)
+            return answered
+
+        return answer
+
+
 async def never(_params: Mapping[str, Any]) -> JsonObject:
     await anyio.sleep_forever()
     raise AssertionError("unreachable")
+
+
+# Its gateway is down for a while
+
+
+@eras
+async def test_a_task_outlives_an_outage_of_the_gateway_before_its_server(clock: FakeClock, modern: bool) -> None:
+    server = TaskServer(modern=modern)
+    gateway = Gateway(server)
+    async with calling(server, clock) as call:
+        await clock.advance(60)
+        assert not call.is_over
+        assert gateway.refused < 20, "the longer it is down, the more rarely it is asked"
+        gateway.is_down = False
+        server.finish("done")
+        await clock.advance(30)
+        assert call.result == server.result
+
+
+@eras
+async def test_a_task_outlives_an_outage_that_begins_while_it_runs(clock: FakeClock, modern: bool) -> None:
+    server = TaskServer(modern=modern)
+    gateway = Gateway(server)
+    gateway.is_down = False
+    async with hub_with(server, clock) as client:
+        task_id = await promoted(client)
+        gateway.is_down = True
+        await clock.advance(10)
+        assert await status_of(client, task_id) == "working"
+        server.finish("done")
+        gateway.is_down = False
+        await clock.advance(30)
+        assert (await client.call("get_task_result", task_id=task_id)).texts[0] == "done"
+
+
+async def test_a_result_that_the_gateway_holds_back_is_fetched_when_it_is_up_again(clock: FakeClock) -> None:
+    results = Gateway(server := TaskServer())
+    polls = {"tasks/get": server._get}
+    server.scripted.methods = {**server.scripted.methods, **polls}
+    async with calling(server, clock) as call:
+        server.finish("done")
+        await clock.advance(2 * RESULT_GRACE)
+        assert not call.is_over
+        results.is_down = False
+        await clock.advance(30)
+        assert call.result == server.result
+
+
+async def test_an_answer_that_the_gateway_refuses_is_given_again(clock: FakeClock) -> None:
+    server = TaskServer(modern=True)
+    updates = Gateway(server)
+    server.scripted.methods = {**server.scripted.methods, "tasks/get": server._get}
+    server.ask(name=form("Who?", name="string"))
+    async with calling(server, clock) as call:
+        await clock.advance(2)
+        question = await anext(aiter(call.server.questions()))
+        await question.accept({"name": "Ada"})
+        await clock.advance(5)
+        assert (updates.refused > 1, call.is_over) == (True, False)
+        updates.is_down = False
+        await clock.advance(2)
+        assert server.answers == [{"name": {"action": "accept", "content": {"name": "Ada"}}}]
+        server.finish("done")
+        await clock.advance(2)
+        assert call.result == server.result
+
+
+# Its connection has gone silent
+
+
+class Silence:
+    """The first answer to each of `methods` never comes, as on a TCP connection that a NAT has forgotten."""
+
+    def __init__(self, server: TaskServer, *methods: str) -> None:
+        self.asked = dict.fromkeys(methods, 0)
+        known = server.scripted.methods
+        server.scripted.methods = {**known, **{method: self._later(method, known[method]) for method in methods}}
+
+    def _later(self, method: str, answer: Callable[[Mapping[str, Any]], Any]) -> Callable[[Mapping[str, Any]], Any]:
+        async def answer_later(params: Mapping[str, Any]) -> JsonObject:
+            self.asked[method] += 1
+            answered: JsonObject = await (never(params) if self.asked[method] == 1 else answer(params))
+            return answered
+
+        return answer_later
+
+
+@eras
+async def test_a_poll_that_is_not_answered_is_made_again(clock: FakeClock, modern: bool) -> None:
+    server = TaskServer(modern=modern)
+    silence = Silence(server, "tasks/get", *(() if modern else ("tasks/result",)))
+    async with calling(server, clock) as call:
+        server.finish("done")
+        await clock.advance(1 + ANSWER_SECONDS + 2)
+        assert call.result == server.result
+        assert set(silence.asked.values()) == {2}
+        assert "notifications/cancelled" not in server.scripted.received_methods()
+
+
+async def test_a_result_that_was_asked_for_on_a_silent_connection_is_asked_for_again(clock: FakeClock) -> None:
+    server = TaskServer(poll_ms=20_000)
+    silence = Silence(server, "tasks/result")
+    async with calling(server, clock) as call:
+        server.finish("done")
+        await clock.advance(20)
+        assert not call.is_over
+        await clock.advance(RESULT_GRACE)
+        assert (call.result, silence.asked) == (server.result, {"tasks/result": 2})
+
+
+async def test_an_answer_that_is_not_acknowledged_is_given_again(clock: FakeClock) -> None:
+    server = TaskServer(modern=True)
+    Silence(server, "tasks/update")
+    server.ask(name=form("Who?", name="string"))
+    async with calling(server, clock) as call:
+        await clock.advance(2)
+        question = await anext(aiter(call.server.questions()))
+        await question.accept({"name": "Ada"})
+        await clock.advance(ANSWER_SECONDS + 2)
+        assert server.answers == [{"name": {"action": "accept", "content": {"name": "Ada"}}}]
+        server.finish("done")
+        await clock.advance(2)
+        assert call.result == server.result
+
+
+@eras
+async def test_a_server_that_only_has_a_task_of_ours_is_asked_whether_it_is_still_there(
+    clock: FakeClock, modern: bool
+) -> None:
+    server = TaskServer(modern=modern, poll_ms=60_000)
+    ping = "server/discover" if modern else "ping"
+    async with calling(server, clock) as call, anyio.create_task_group() as tasks:
+        before = server.scripted.received_methods().count(ping)
+        tasks.start_soon(watch_liveness, call.server._peer, call.server, clock, 30.0)
+        await clock.advance(31)
+        assert server.scripted.received_methods().count(ping) == before + 1
+        tasks.cancel_scope.cancel()
 
 
 # It never finishes

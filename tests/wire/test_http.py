@@ -518,3 +518,22 @@ async def test_a_refusal_in_a_session_that_was_taken_up_is_no_loss_once_the_serv
             await channel.write.send(request(2, "tools/list"))
             assert (await error(channel))[0] == 2
             assert channel.state.lost_reason is None
+
+
+async def test_a_connection_that_an_abandoned_request_is_held_up_on_is_let_go_without_a_word() -> None:
+    left = anyio.Event()
+
+    async def silent(exchange: Exchange) -> None:
+        await exchange.disconnected()
+        left.set()
+
+    waiting = Script(silent)
+    async with Origin({"tasks/get": waiting}) as origin, HttpTransport(origin.url).open() as channel:
+        await handshake(channel)
+        await channel.write.send(request(7, "tasks/get"))
+        await waiting.turns(1)
+        channel.state.on_abandoned(7)
+        channel.state.on_abandoned(8)
+        with anyio.fail_after(PATIENCE):
+            await left.wait()
+        assert origin.seen("notifications/cancelled") == []

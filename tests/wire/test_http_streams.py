@@ -5,6 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
+from emceepee.testing import FakeClock
 from emceepee.wire.http import HttpTransport
 from tests.wire.messages import (
     PATIENCE,
@@ -205,3 +206,19 @@ async def test_a_stream_that_was_open_and_cannot_be_opened_again_loses_the_chann
         assert gets.count == 1 + tries
         with pytest.raises(anyio.BrokenResourceError):
             await channel.write.send(request(1, "tools/call"))
+
+
+async def test_a_stream_that_the_server_believes_to_be_read_is_asked_for_until_it_finds_out(clock: FakeClock) -> None:
+    opened = anyio.Event()
+
+    async def open_stream(exchange: Exchange) -> None:
+        opened.set()
+        await hold(exchange)
+
+    get = Script(*[answers(409)] * 6, open_stream)
+    async with Origin({"GET": get}) as origin, HttpTransport(origin.url, clock=clock).open() as channel:
+        await handshake(channel)
+        with anyio.fail_after(PATIENCE):
+            while not opened.is_set():
+                await clock.advance(30)
+        assert channel.state.lost_reason is None

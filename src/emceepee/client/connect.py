@@ -49,7 +49,7 @@ async def connect(
 async def _taken_up(
     stack: AsyncExitStack, target: Target, options: ClientOptions, sink: ClientSink | None, clock: Clock
 ) -> ServerConnection | None:
-    """The connection in the session that `target` names, if it names one and its server still knows it."""
+    """The connection in the session that `target` names, if it names one and it can be taken up."""
     if not isinstance(target, Http) or (session := target.session) is None:
         return None
     (transport,) = transports_for(replace(target, fallback=False), clock)
@@ -59,8 +59,12 @@ async def _taken_up(
         return await stack.enter_async_context(opening)
     except SessionGone:
         return None
+    except ConnectFailed:
+        if target.insists:
+            raise
+        return None
     except WireError as error:
-        raise _connect_failed(transport, error) from error
+        raise _connect_failed(transport, error, inbound) from error
 
 
 async def _begun(
@@ -78,8 +82,8 @@ async def _begun(
         except WireError as error:
             errors.append(error)
             if not _may_differ(error):
-                raise _connect_failed(transport, errors[0]) from error
-    raise _connect_failed(transports[0], errors[0]) from errors[0]
+                raise _connect_failed(transport, errors[0], inbound) from error
+    raise _connect_failed(transports[0], errors[0], inbound) from errors[0]
 
 
 def _inbound(stack: AsyncExitStack, options: ClientOptions, sink: ClientSink | None) -> Inbound:
@@ -105,8 +109,15 @@ def _may_differ(error: WireError) -> bool:
     return not isinstance(error, RequestTimedOut) and not (isinstance(error, ConnectionLost) and not error.was_taken)
 
 
-def _connect_failed(transport: Transport, error: WireError) -> ConnectFailed:
-    return error if isinstance(error, ConnectFailed) else ConnectFailed(transport.target, str(error))
+def _connect_failed(transport: Transport, error: WireError, inbound: Inbound) -> ConnectFailed:
+    if isinstance(error, ConnectFailed):
+        return error
+    if not (count := inbound.stray_lines):
+        return ConnectFailed(transport.target, str(error))
+    wrote = (
+        "it wrote a line that is no MCP message" if count == 1 else f"it wrote {count} lines that are no MCP messages"
+    )
+    return ConnectFailed(transport.target, f"{error}; {wrote}", inbound.first_stray_line)
 
 
 @asynccontextmanager
@@ -126,6 +137,8 @@ async def _connection(
         inbound.on_acknowledged = listener.on_acknowledged
         server = ServerConnection(peer, negotiated, inbound, listener, tasks.start_soon)
         if server.era == "modern":
+            if options.log_level is not None:
+                await server.set_log_level(options.log_level)
             listener.start(server.capabilities)
             tasks.start_soon(listener.run)
         if receiver is not None:

@@ -6,6 +6,7 @@ apart from the errors. The server is the authority on its tasks; events and the 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,7 +14,6 @@ from typing import Any, TypeAlias
 
 import anyio
 from anyio.streams.memory import MemoryObjectSendStream
-from structlog import get_logger
 
 from emceepee.client.questions import Question, Settled
 from emceepee.client.tasks import RemoteTask
@@ -36,7 +36,7 @@ __all__ = [
     "Update",
 ]
 
-log = get_logger(__name__)
+logger = logging.getLogger(__name__)
 
 MAX_UNREAD = 1000
 """Per subscriber; one that reads slower misses the newest events, and the log says so."""
@@ -128,7 +128,7 @@ class EventFeed:
             try:
                 subscriber.send_nowait(event)
             except anyio.WouldBlock:
-                log.warning("event_subscriber_too_slow", event_type=type(event).__name__)
+                logger.warning("a subscriber of events is too slow, and misses a %s", type(event).__name__)
             except anyio.BrokenResourceError:
                 self._subscribers.discard(subscriber)
 

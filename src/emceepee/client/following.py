@@ -15,7 +15,7 @@ from emceepee.client.inbound import Inbound
 from emceepee.client.inputs import answer_to
 from emceepee.client.questions import Question
 from emceepee.client.resumption import OpenInput, ResultRequest, Resumption
-from emceepee.client.tasks import RemoteTask, fetch_task
+from emceepee.client.tasks import PATIENCE, RemoteTask, ask_about_task, fetch_task
 from emceepee.client.watch import TaskNews
 from emceepee.concurrency import companions
 from emceepee.errors import ConnectionLost, PeerError, WireError
@@ -36,6 +36,9 @@ RESULT_GRACE = 30.0
 
 MAX_NONSENSE = 3
 """Answers in a row that are no task, after which the server is believed to have lost it."""
+
+EVENLY = 0.5
+"""In place of chance in a backoff: the tasks of a server are not asked about at the same moments anyway."""
 
 NO_RESULT_CODES = frozenset({-32602, -32603})
 """With these, servers answer `tasks/result` that have nothing stored for a task which failed."""
@@ -67,6 +70,10 @@ class Follower:
         self._inputs = resumption.inputs
         self._resumption = resumption
         self._serving: set[str] = set()
+        self._held = anyio.CancelScope()
+        """Around the request for the result; cancelled, it is made anew."""
+        self._is_cut_off = False
+        """Whether the last request for the result that came to an end did not get through to the server."""
 
     async def follow(self, task: RemoteTask) -> JsonObject:
         """The task's result.
@@ -98,27 +105,36 @@ class Follower:
             self._outcome = outcome
             self._ended.set()
 
+    async def _ended_within(self, seconds: float) -> None:
+        with self._peer.clock.move_on_after(seconds):
+            await self._ended.wait()
+
     # The status
 
     async def _keep_asking(self, task: RemoteTask, news: TaskNews, tasks: anyio.abc.TaskGroup) -> None:
-        nonsense = 0
+        nonsense = silences = 0
         while not task.is_terminal:
             self._take_questions(task, tasks)
-            heard = await news.wait(self._peer.clock.move_on_after(_interval(task)))
+            heard = await news.wait(self._peer.clock.move_on_after(_interval(task, silences)))
             try:
                 latest = heard if heard is not None else await self._get(task.task_id)
             except ConnectionLost as lost:
                 if self._peer.is_over:
                     self._end(lost)
                     return
+                silences += 1
                 continue
             except PeerError as error:
                 nonsense += 1
+                silences = 0
                 if error.code == -32602 or nonsense >= MAX_NONSENSE:
                     self._end(PeerError(error.code, f"the server lost the task: {error.message}", error.data))
                     return
                 continue
-            nonsense = 0
+            if silences:
+                # The connection that the result is awaited on may have gone silent, too.
+                self._held.cancel()
+            nonsense = silences = 0
             if _differs(task, latest):
                 self._on_task(latest)
             task = latest
@@ -131,8 +147,12 @@ class Follower:
         if self._era.name == "modern":
             self._end(_inline_outcome(task))
             return
-        with self._peer.clock.move_on_after(RESULT_GRACE):
-            await self._ended.wait()
+        while True:
+            await self._ended_within(RESULT_GRACE / 2)
+            self._held.cancel()
+            await self._ended_within(RESULT_GRACE / 2)
+            if self._ended.is_set() or not self._is_cut_off:
+                break
         self._end(PeerError(-32603, f"the task is {task.status}, but the server does not give its result"))
 
     # 2025-11-25
@@ -140,24 +160,39 @@ class Follower:
     async def _fetch_result(self, task_id: str) -> None:
         """Hold `tasks/result` open; a server that does not block is asked again once the task has ended."""
         await self._cancel_earlier_request()
-        while True:
-            request_id = self._peer.new_request_id()
-            self._resumption.result_request = ResultRequest(self._peer.state.session_id, request_id)
-            self._resumption.changed()
-            try:
-                with self._inbound.origins.in_flight(request_id, self._origin):
-                    result = await self._peer.request("tasks/result", {"taskId": task_id}, request_id=request_id)
-                self._end(result if "content" in result else await self._reason_of_no_result(task_id) or result)
-                return
-            except (PeerError, ConnectionLost) as error:
-                if self._peer.is_over:
-                    self._end(error)
-                    return
-                if await self._is_over(task_id):
-                    self._end(await self._better_than(error, task_id))
-                    return
-                with self._peer.clock.move_on_after(DEFAULT_POLL_MS / 1000):
-                    await self._ended.wait()
+        cuts = 0
+        while not self._ended.is_set():
+            with anyio.CancelScope() as self._held:
+                await self._ask_for_result(task_id)
+                cuts = cuts + 1 if self._is_cut_off else 0
+                await self._ended_within(PATIENCE.delay(max(cuts, 1), EVENLY))
+            if self._held.cancelled_caught:
+                await self._leave_earlier_request()
+
+    async def _ask_for_result(self, task_id: str) -> None:
+        request_id = self._peer.new_request_id()
+        self._resumption.result_request = ResultRequest(self._peer.state.session_id, request_id)
+        self._resumption.changed()
+        params = {"taskId": task_id}
+        try:
+            with self._inbound.origins.in_flight(request_id, self._origin):
+                result = await ask_about_task(self._peer, "tasks/result", params, timeout=None, request_id=request_id)
+            self._end(result if "content" in result else await self._reason_of_no_result(task_id) or result)
+        except ConnectionLost as lost:
+            self._is_cut_off = True
+            if self._peer.is_over:
+                self._end(lost)
+        except PeerError as error:
+            self._is_cut_off = False
+            if self._peer.is_over or await self._is_over(task_id):
+                self._end(await self._better_than(error, task_id))
+
+    async def _leave_earlier_request(self) -> None:
+        """Let go of what was held open, perhaps on a connection that nothing comes over any more."""
+        await self._cancel_earlier_request()
+        if (left := self._resumption.result_request) is not None:
+            self._peer.abandon(left.request_id)
+        self._is_cut_off = False
 
     async def _cancel_earlier_request(self) -> None:
         """Servers tell a task's questions to whoever asked for its result first, be it on a connection that is gone."""
@@ -166,12 +201,10 @@ class Follower:
             reason = "the connection that it was sent on is gone"
             await self._peer.notify("notifications/cancelled", {"requestId": left.request_id, "reason": reason})
 
-    async def _better_than(self, error: PeerError | ConnectionLost, task_id: str) -> WireError:
+    async def _better_than(self, error: PeerError, task_id: str) -> PeerError:
         """The error itself, unless the task was cancelled or the error is only about the result that is missing."""
         reason = await self._reason_of_no_result(task_id)
-        if reason is None or (
-            reason.code != TASK_CANCELLED and isinstance(error, PeerError) and error.code not in NO_RESULT_CODES
-        ):
+        if reason is None or (reason.code != TASK_CANCELLED and error.code not in NO_RESULT_CODES):
             return error
         return reason
 
@@ -227,7 +260,7 @@ class Follower:
     async def _deliver(self, task_id: str, key: str, answer: JsonObject) -> None:
         try:
             params = {"taskId": task_id, "inputResponses": {key: answer}}
-            await self._peer.request("tasks/update", params, era=self._era)
+            await ask_about_task(self._peer, "tasks/update", params, era=self._era)
             self._inputs[key].is_delivered = True
             self._resumption.changed()
         except PeerError as error:
@@ -239,9 +272,11 @@ class Follower:
             self._serving.discard(key)
 
 
-def _interval(task: RemoteTask) -> float:
+def _interval(task: RemoteTask, silences: int) -> float:
+    """Seconds until the server is asked again, after so many questions in a row that it did not answer."""
     wished = DEFAULT_POLL_MS if task.poll_interval_ms is None else task.poll_interval_ms
-    return min(max(wished, MIN_POLL_MS), MAX_POLL_MS) / 1000
+    interval = min(max(wished, MIN_POLL_MS), MAX_POLL_MS) / 1000
+    return max(interval, PATIENCE.delay(silences, EVENLY)) if silences else interval
 
 
 def _differs(before: RemoteTask, after: RemoteTask) -> bool:

@@ -6,11 +6,11 @@ answer; whose they are is known to `origins.py`.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, TypeAlias
 
 import anyio
-from structlog import get_logger
 
 from emceepee.client.events import EventFeed, QuestionArrivedEvent, QuestionSettledEvent
 from emceepee.client.options import ClientOptions, ClientSink
@@ -23,12 +23,12 @@ from emceepee.client.watch import TaskWatch
 from emceepee.core.questions import SURVIVING_ARRIVALS, Arrival, Belonging, QuestionKind
 from emceepee.errors import PeerError
 from emceepee.wire.peer import OnProgress
-from emceepee.wire.transport import ChannelState, RequestId
+from emceepee.wire.transport import ChannelState, RequestId, StrayLine
 
 __all__ = ["Inbound"]
 
 JsonObject: TypeAlias = dict[str, Any]
-log = get_logger(__name__)
+logger = logging.getLogger(__name__)
 
 METHOD_NOT_FOUND = -32601
 TASK_NOTIFICATIONS = ("notifications/tasks/status", "notifications/tasks")
@@ -57,6 +57,9 @@ class Inbound:
         self._untaken: dict[Question, None] = {}
         """Those of the open ones that `questions` has still to give out, oldest first."""
         self._is_lost = False
+        self.stray_lines = 0
+        self.first_stray_line = ""
+        """What a program wrote to its output that is no message; if it is all that it wrote, it is no MCP server."""
         self._changed = anyio.Event()
 
     def bind(self, state: ChannelState, receiver: ReceiverTasks | None, spawn: Callable[..., object]) -> None:
@@ -64,6 +67,7 @@ class Inbound:
         self._state = state
         # It may be the second try to connect.
         self._is_lost = False
+        self.stray_lines, self.first_stray_line = 0, ""
         state.on_interrupted = self._interrupted
         self._receiver = receiver
         self._spawn = spawn
@@ -123,11 +127,14 @@ class Inbound:
             self._sink.on_notification(method, params, self.origins.belonging(related, params).call)
 
     def on_garbage(self, error: Exception) -> None:
-        log.debug("server_sent_garbage", error=type(error).__name__)
+        logger.debug("a server sent something that is no message: %s", type(error).__name__)
+        line = error.shown if isinstance(error, StrayLine) else ""
+        if line:
+            self.stray_lines += 1
+            self.first_stray_line = self.first_stray_line or line
         if self._sink is not None:
-            self._sink.on_log(
-                "stderr", {"level": "warning", "data": "the server wrote something that is not JSON-RPC"}, None
-            )
+            text = "the server wrote something that is not JSON-RPC" + (f": {line}" if line else "")
+            self._sink.on_log("stderr", {"level": "warning", "data": text}, None)
 
     def on_stderr(self, line: str) -> None:
         if self._sink is not None:
@@ -249,4 +256,4 @@ async def _tell_progress(on_progress: OnProgress, progress: float, total: float 
         await on_progress(progress, total, message)
     except Exception:
         # It is the caller's, and must not cost the connection.
-        log.exception("progress_callback_failed")
+        logger.exception("a progress callback failed")

@@ -1,7 +1,7 @@
 """Notices that an HTTP server has died while nobody was talking to it.
 
-Where there is a stream, its end tells. Where there is none, silence is broken with a ping, but only while no request is
-open: a server that is busy with a long call may not get round to answering, and is not dead.
+Where there is a stream, its end tells. Where there is none, silence is broken with a ping, but only while no work is
+under way: a server that is busy with a long call may not get round to answering, and is not dead.
 """
 
 from __future__ import annotations

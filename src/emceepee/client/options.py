@@ -55,6 +55,9 @@ class ClientOptions:
     """How long it lives at least, whatever the server names."""
     leaves_session: Callable[[], bool] = lambda: False
     """Asked when we close a connection: whether its session is to live on at the server, for `Http(session=...)`."""
+    log_level: str | None = None
+    """Asked of a modern server with every request, which sends no logs without; others say what they want until
+    `set_log_level`."""
     capabilities: Mapping[str, Any] | None = None
     """Declared instead of what follows from the rest: for whoever stands for somebody else."""
 

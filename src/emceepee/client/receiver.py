@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeAlias
 
 import anyio
-from structlog import get_logger
 
 from emceepee.client.options import ClientOptions
 from emceepee.client.questions import Question
@@ -19,7 +18,6 @@ from emceepee.timekeeper import Timekeeper
 __all__ = ["METHODS", "RELATED_TASK_META_KEY", "ReceiverTasks"]
 
 JsonObject: TypeAlias = dict[str, Any]
-log = get_logger(__name__)
 
 RELATED_TASK_META_KEY = "io.modelcontextprotocol/related-task"
 METHODS = ("tasks/get", "tasks/result", "tasks/list", "tasks/cancel")

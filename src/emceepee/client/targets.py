@@ -27,6 +27,8 @@ class Http:
     fallback: bool = True
     session: ServerSession | None = field(default=None, repr=False)
     """Of an earlier connection, to be taken up again if the server still knows it."""
+    insists: bool = True
+    """Whether no other session will do as long as a gateway refuses to say whether the server still knows that one."""
     auth: httpx2.Auth | None = field(default=None, repr=False, compare=False)
 
 

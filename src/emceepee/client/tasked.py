@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import count
 from typing import Any, TypeAlias
 
 from emceepee.client.events import (
@@ -14,12 +15,20 @@ from emceepee.client.events import (
     TaskFailedEvent,
     TaskStatus,
 )
-from emceepee.client.following import TASK_CANCELLED, Follower
+from emceepee.client.following import EVENLY, TASK_CANCELLED, Follower
 from emceepee.client.inbound import Inbound
 from emceepee.client.interactive import InteractiveRequest
 from emceepee.client.listening import Listener
 from emceepee.client.resumption import Resumption
-from emceepee.client.tasks import RemoteStatus, RemoteTask, fetch_task, immediate_response, is_created_task, parse_task
+from emceepee.client.tasks import (
+    PATIENCE,
+    RemoteStatus,
+    RemoteTask,
+    fetch_task,
+    immediate_response,
+    is_created_task,
+    parse_task,
+)
 from emceepee.errors import ConnectionLost, PeerError, WireError
 from emceepee.wire.era import Era
 from emceepee.wire.peer import OnProgress, Peer
@@ -92,9 +101,22 @@ class TaskRunner:
         """Go on with a task that was begun on another connection, or by somebody else."""
         if resumption.server_task is None:
             raise PeerError(-32602, "there is no task to take up")
-        task = await self.get(resumption.server_task.task_id)
+        task = await self._found(resumption.server_task.task_id)
         on_task(TaskStatus(task))
         return await self._follow(task, resumption, origin, on_task)
+
+    async def _found(self, task_id: str) -> RemoteTask:
+        """The server's word on a task, asked for until it comes or the connection is over."""
+        for tries in count(1):
+            try:
+                return await self.get(task_id)
+            except ConnectionLost:
+                if self._peer.is_over:
+                    raise
+            # The connection may stand and the server be cut off all the same: to ask at once would be to ask for ever.
+            with self._peer.clock.move_on_after(PATIENCE.delay(tries, EVENLY)):
+                await self._peer.closed.wait()
+        raise AssertionError("unreachable")
 
     async def get(self, task_id: str) -> RemoteTask:
         """The server's word on one of its tasks."""

@@ -6,13 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
-from emceepee.errors import PeerError
+from emceepee.core.backoff import Backoff
+from emceepee.errors import ConnectionLost, PeerError, RequestTimedOut
 from emceepee.wire.era import Era
 from emceepee.wire.peer import Peer
+from emceepee.wire.transport import is_passing_refusal
 
 __all__ = [
+    "PATIENCE",
     "RemoteStatus",
     "RemoteTask",
+    "ask_about_task",
     "fetch_task",
     "immediate_response",
     "is_created_task",
@@ -25,6 +29,13 @@ STATUSES: Mapping[str, RemoteStatus] = {status: status for status in get_args(Re
 TERMINAL: frozenset[str] = frozenset({"completed", "failed", "cancelled"})
 IMMEDIATE_RESPONSE_META_KEY = "io.modelcontextprotocol/model-immediate-response"
 INTERNAL_ERROR = -32603
+
+ANSWER_SECONDS = 15.0
+"""For what a server answers at once. A connection that went silent, as a NAT and a laptop's sleep leave them, is given
+up after that."""
+
+PATIENCE = Backoff(longest=30.0)
+"""Between questions about a task that did not get through: a task is lost only when its server says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +75,39 @@ def parse_task(raw: object) -> RemoteTask:
     )
 
 
+async def ask_about_task(
+    peer: Peer,
+    method: str,
+    params: Mapping[str, Any],
+    *,
+    era: Era | None = None,
+    timeout: float | None = ANSWER_SECONDS,
+    request_id: int | None = None,
+) -> dict[str, Any]:
+    """The server's answer to a request about one of its tasks.
+
+    Raises:
+        PeerError: it is a refusal, and the server's own.
+        ConnectionLost: there is none. Unless the connection is over, it may be had later.
+    """
+    try:
+        return await peer.request(method, params, era=era, timeout=timeout, request_id=request_id)
+    except RequestTimedOut as late:
+        raise ConnectionLost(str(late)) from None
+    except PeerError as error:
+        if is_passing_refusal(error.data):
+            raise ConnectionLost(error.message) from None
+        raise
+
+
 async def fetch_task(peer: Peer, era: Era, task_id: str) -> RemoteTask:
     """The server's word on its task `task_id`.
 
     Raises:
         PeerError: it does not know the task, or its answer is not about it.
+        ConnectionLost: as for `ask_about_task`.
     """
-    task = parse_task(await peer.request("tasks/get", {"taskId": task_id}, era=era))
+    task = parse_task(await ask_about_task(peer, "tasks/get", {"taskId": task_id}, era=era))
     if task.task_id != task_id:
         raise PeerError(INTERNAL_ERROR, "the server answered with another task")
     return task

@@ -23,6 +23,7 @@ from emceepee.core.backoff import Backoff
 from emceepee.core.buffers import LogSource
 from emceepee.core.links import LinkIdentity, LinkLife, LinkStatus, ReconnectKind, Retry
 from emceepee.errors import ServerDisconnected, ToolNotFound, WireError
+from emceepee.hub.remedies import remedy_for
 from emceepee.hub.seen_lists import SeenLists
 from emceepee.hub.server_sessions import ServerSessions
 from emceepee.hub.wishes import Wishes
@@ -36,6 +37,10 @@ NEW_WANTED = "a new connection was asked for"
 
 PREPARATION_SECONDS = 60.0
 """For the answers that a connection cannot be used without; as long as for the handshake."""
+
+SESSION_TRIES = 3
+"""Refusals in a row after which a session may be given up that the server does not say to have forgotten: some gateways
+answer 502 or 503 for the sessions of a server that is gone, for ever."""
 
 PROGRAM_RESTARTS = 5
 """How often in a row a program is started again; after that it is broken, and somebody has to look at it."""
@@ -114,8 +119,11 @@ class Link:
         backoff: Backoff,
         roots: Sequence[str] = (),
         prefers_handshake: bool = False,
+        keeps_logs: bool = False,
     ) -> None:
+        """With `keeps_logs`, a server that sends logs only to who asks is asked for them."""
         self._roots = roots
+        self._keeps_logs = keeps_logs
         self.config = config
         self._first_choice: EraChoice = "handshake_first" if prefers_handshake and config.era == "auto" else config.era
         self.life = LinkLife(backoff, budget=PROGRAM_RESTARTS if config.is_program else None)
@@ -172,12 +180,12 @@ class Link:
             if self._attempt is None and not self.life.has_given_up:
                 self.start()
             if (attempt := self._attempt) is None:
-                raise ServerDisconnected(self.name, self.life.last_error or "it is disconnected")
+                raise self.unavailable(self.life.last_error or "it is disconnected")
             if not attempt.done.is_set():
                 self._hurry.set()
                 await attempt.done.wait()
             if attempt.server is None and not attempt.is_retired:
-                raise ServerDisconnected(self.name, attempt.error or "the connection was closed")
+                raise self.unavailable(attempt.error or "the connection was closed")
             if (server := attempt.usable) is not None:
                 return server
             await attempt.over.wait()
@@ -193,7 +201,11 @@ class Link:
             if (server := attempt.usable) is not None:
                 return server
             await attempt.over.wait()
-        raise ServerDisconnected(self.name, self.life.last_error or "it is disconnected")
+        raise self.unavailable(self.life.last_error or "it is disconnected")
+
+    def unavailable(self, reason: str) -> ServerDisconnected:
+        """What whoever needs the connection is told: it is gone, or never was there."""
+        return ServerDisconnected(self.name, reason, None if self.life.times_connected else remedy_for(self.config))
 
     def reconnect(self) -> None:
         """Have a new connection made now, whatever became of the old one."""
@@ -228,6 +240,7 @@ class Link:
 
     def close(self, reason: str) -> None:
         """End the connection on purpose."""
+        self._sessions.forget(self.name)
         self.life.closed(reason)
         self._scope.cancel()
 
@@ -250,13 +263,14 @@ class Link:
         attempt.is_under_way = True
         try:
             with attempt.scope:
-                async with connect(self._target(), options=self._options(), sink=self, clock=self._clock) as server:
+                options = self._options()
+                async with connect(self._target(options), options=options, sink=self, clock=self._clock) as server:
                     tools_before = self.tools
                     with self._clock.move_on_after(PREPARATION_SECONDS) as preparing:
                         await self._prepare(server)
                     if preparing.cancelled_caught:
                         return f"it did not say within {PREPARATION_SECONDS:g} s which tools it has"
-                    self._opened(attempt, server, tools_before)
+                    self._opened(attempt, server, options, tools_before)
                     await server.closed.wait()
                     return server.lost_reason
         except WireError as error:
@@ -272,13 +286,21 @@ class Link:
         await self.refresh_tools(server)
         await self.wishes.tell(server)
 
-    def _target(self) -> Target:
-        """The server, with the session that native tasks of ours live in."""
+    def _target(self, options: ClientOptions) -> Target:
+        """The server, with the session that we had there."""
         target = self._find_target(self.config)
-        session = None if self._wants_new_session else self._sessions.to_take_up(self.config)
-        return replace(target, session=session) if isinstance(target, Http) else target
+        if not isinstance(target, Http) or self._wants_new_session:
+            return target
+        session = self._sessions.to_take_up(self.config, options.identity().capabilities)
+        return replace(target, session=session, insists=self._failure_count < SESSION_TRIES)
 
-    def _opened(self, attempt: _Attempt, server: ServerConnection, tools_before: dict[str, JsonObject]) -> None:
+    def _opened(
+        self,
+        attempt: _Attempt,
+        server: ServerConnection,
+        options: ClientOptions,
+        tools_before: dict[str, JsonObject],
+    ) -> None:
         info = server.server_info
         identity = LinkIdentity(
             session_id=server.session_id,
@@ -289,9 +311,9 @@ class Link:
         # Remembered, so that a server which ignores the probe makes us wait for it only once.
         self._era = server.era
         self._wants_new_session = False
-        self._sessions.on_connected(self.config, server.session)
+        self._sessions.on_connected(self.config, server.session, options.identity().capabilities)
         attempt.server = server
-        self._last_failure = ""
+        self._last_failure, self._failure_count = "", 0
         attempt.done.set()
         self._sink.on_link_connected(self, kind, tools_changed=kind is not None and tools_before != self.tools)
 
@@ -359,6 +381,8 @@ class Link:
             min_receiver_task_ttl_ms=self._question_timeout_ms,
             roots=self._roots,
             find_roots=self._sink.find_roots,
+            # All of them, as a server of the handshake era sends them to whoever sets no level.
+            log_level="debug" if self._keeps_logs else None,
             leaves_session=lambda: self._sessions.are_needed(self.name),
         )
         if (declared := self._sink.capabilities_of_client()) is None:

@@ -1,12 +1,12 @@
-"""The sessions at servers that have to outlive their connections, because native tasks live in them.
+"""The sessions at servers that outlive their connections: a link that comes back goes on in the one that it had.
 
-`core/anchors.py` says which these are. They are written down while they are needed, so that a link, of this hub or of
-the next one, takes them up again in place of a handshake.
+Those that native tasks live in (`core/anchors.py` says which these are) are written down, too, so that a link of the
+next hub takes them up again in place of a handshake.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -42,6 +42,8 @@ class ServerSessions:
         self._save = save
         self._anchors = Anchors()
         self._newest: dict[str, KeptSession] = {}
+        self._declared: dict[str, Mapping[str, Any]] = {}
+        """What each server was told in its newest session that we can do; not known of those from before a restart."""
 
     def restore(self, server: str, kept: KeptSession) -> None:
         """Put back what was written down before a restart."""
@@ -61,12 +63,19 @@ class ServerSessions:
             case _:
                 pass
 
-    def on_connected(self, config: ServerConfig, session: ServerSession | None) -> None:
-        """A link is connected, in a session that another one can take up, or in none such."""
+    def on_connected(
+        self, config: ServerConfig, session: ServerSession | None, declared: Mapping[str, Any] | None = None
+    ) -> None:
+        """A link is connected, in a session that another one can take up, or in none such.
+
+        If it is a new session, the server was told of the capabilities that are `declared`.
+        """
         before = self._newest.pop(config.name, None)
         if session is not None and config.url is not None:
             self._newest[config.name] = KeptSession(config.url, session)
         after = self._newest.get(config.name)
+        if before != after:
+            self._declared[config.name] = declared or {}
         if self._anchors.hold(config.name) and before != after:
             self._save(config.name, after)
 
@@ -74,9 +83,19 @@ class ServerSessions:
         """Whether native tasks live at `server`, so that its session must not end with the connection."""
         return self._anchors.hold(server)
 
-    def to_take_up(self, config: ServerConfig) -> ServerSession | None:
-        """The session that the next connection should go on in."""
+    def to_take_up(self, config: ServerConfig, declared: Mapping[str, Any] | None = None) -> ServerSession | None:
+        """The session that the next connection should go on in.
+
+        It was begun with what we declared then: where that is not what would be `declared` now, only tasks are reason
+        enough to go on in it.
+        """
         kept = self._newest.get(config.name)
-        if kept is None or kept.url != config.url or not self._anchors.hold(config.name):
+        if kept is None or kept.url != config.url:
             return None
-        return kept.session
+        is_as_declared = self._declared.get(config.name, declared or {}) == (declared or {})
+        return kept.session if is_as_declared or self._anchors.hold(config.name) else None
+
+    def forget(self, server: str) -> None:
+        """The link to `server` was closed on purpose; another one, be it of the same name, has a session of its own."""
+        self._newest.pop(server, None)
+        self._declared.pop(server, None)

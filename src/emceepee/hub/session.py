@@ -240,6 +240,7 @@ class Session:
                 roots=self.settings.roots,
                 # Between two sides of the same era nothing has to be translated.
                 prefers_handshake=bool(self.origin.endpoint) and self.origin.workspace is None,
+                keeps_logs=self.origin.is_for_tools,
             )
         return link
 

@@ -62,4 +62,6 @@ def configure_logging(level: LogLevel = "info", log_format: LogFormat = "json") 
     )
     # The SDK logs failures of its OAuth flows with what the issuer sent, in which there may be tokens.
     logging.getLogger("mcp.client.auth").setLevel(logging.CRITICAL + 1)
+    # The wire and the client library log like any library; whoever debugs the hub wants to see all of it.
+    logging.getLogger("emceepee").setLevel(logging.DEBUG if level == "debug" else logging.NOTSET)
     logging.basicConfig(handlers=[handler], level=max(_LEVELS[level], logging.WARNING), force=True)

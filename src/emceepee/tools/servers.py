@@ -9,7 +9,7 @@ from pydantic import Field, ValidationError
 from emceepee.client import ServerConnection
 from emceepee.clock import isoformat
 from emceepee.config import ServerConfig, problems_of
-from emceepee.errors import InvalidArguments, NotAllowed, ServerDisconnected
+from emceepee.errors import InvalidArguments, NotAllowed
 from emceepee.hub import LOCAL, Link, Session
 from emceepee.tools.caller import Caller
 from emceepee.tools.connecting import DEFAULT_WAIT_MS, ServerPattern, WaitMs, gather, links_matching
@@ -79,7 +79,7 @@ async def _introduce(session: Session, name: str, timeout_ms: int) -> Reply:
     _, failures = await gather(session, [link], _nothing, timeout_ms)
     if name in failures:
         reason = f"{link.life.last_error or failures[name]}. It stays registered, and is tried again when it is used."
-        return error_reply(ServerDisconnected(name, reason))
+        return error_reply(link.unavailable(reason))
     return json_reply({"server": _server_entry(session, link), **_offer(link)})
 
 

@@ -18,6 +18,7 @@ from mcp_types import CONNECTION_CLOSED, ErrorData, JSONRPCError
 
 from emceepee.errors import ConnectFailed
 from emceepee.wire.envelope import decode
+from emceepee.wire.transport import HTTP_STATUS
 
 __all__ = [
     "CONNECT_TIMEOUT",
@@ -152,7 +153,7 @@ def _rpc_error(body: bytes) -> ErrorData | None:
 
 def _status_error(response: httpx2.Response, body: bytes) -> ErrorData:
     status = f"HTTP {response.status_code} {response.reason_phrase}".strip()
-    data = {"http_status": response.status_code}
+    data = {HTTP_STATUS: response.status_code}
     if response.status_code in (401, 403):
         return ErrorData(code=UNAUTHORIZED, message=f"the server answered {status}: {_remedy(response)}", data=data)
     page = " ".join(body.decode("utf-8", "replace").split())[:BODY_SHOWN]

@@ -28,6 +28,7 @@ from emceepee.wire.ends import ChannelEnd
 from emceepee.wire.envelope import decode, failure, undelivered
 from emceepee.wire.http_client import DRAIN_SECONDS, events_of, is_event_stream, refusal, trouble
 from emceepee.wire.reopening import MAX_TRIES, STEADY_SECONDS, Reopening
+from emceepee.wire.transport import HTTP_STATUS
 
 __all__ = ["SESSION_GONE", "Reply", "ServerStream"]
 
@@ -68,7 +69,7 @@ class Reply:
             await self._take(body)
         if not self.complete:
             text = f"the server answered HTTP {response.status_code} without a response"
-            await self.fail(ErrorData(code=CONNECTION_CLOSED, message=text, data={"http_status": response.status_code}))
+            await self.fail(ErrorData(code=CONNECTION_CLOSED, message=text, data={HTTP_STATUS: response.status_code}))
 
     async def read_stream(self, response: httpx2.Response) -> bool:
         """Deliver the events of `response` to its end; true if any came. A broken stream is one that ended."""
@@ -172,7 +173,7 @@ class ServerStream:
                 if not response.is_success or not is_event_stream(response):
                     return await self._refused(response)
                 self._was_open = True
-                self._reopening.tries = 0
+                self._reopening.tries = self._reopening.conflicts = 0
                 await self._read(response)
         except httpx2.SSEError as error:
             # The same event would come again.
@@ -201,8 +202,10 @@ class ServerStream:
 
     async def _refused(self, response: httpx2.Response) -> bool:
         if response.status_code == 409:
-            # The server has not noticed yet that the one who read it before us is gone.
-            return self._try_again((await refusal(response)).message)
+            # The server has not noticed yet that the one who read it before us is gone, which can take minutes.
+            self._reopening.conflicts += 1
+            self._reopening.tries = 0
+            return True
         if not self._was_open or response.status_code == 405 or response.is_success:
             logger.debug("the server has no stream of its own: HTTP %s", response.status_code)
             return False

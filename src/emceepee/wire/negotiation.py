@@ -22,6 +22,7 @@ from emceepee.wire.era import (
     ModernEra,
 )
 from emceepee.wire.peer import Peer
+from emceepee.wire.transport import HTTP_STATUS, is_passing_refusal
 
 __all__ = ["EraChoice", "Negotiated", "ServerSession", "negotiate", "take_up"]
 
@@ -66,8 +67,8 @@ async def take_up(peer: Peer, session: ServerSession) -> Negotiated:
     """Go on in a session that an earlier connection negotiated, once the server has shown that it still knows it.
 
     Raises:
-        SessionGone: it does not.
-        ConnectFailed: there is nobody who could say.
+        SessionGone: it does not, or does not want us in it.
+        ConnectFailed: a gateway answered, which cannot say.
         PeerError, RequestTimedOut, ConnectionLost: as for any request.
     """
     peer.avoid_used_ids()
@@ -80,8 +81,10 @@ async def take_up(peer: Peer, session: ServerSession) -> Negotiated:
         raise SessionGone(peer.transport.target) from None
     except PeerError as error:
         # An error in an answer that came through is a sign of life as well; a gateway's error page is none.
-        if isinstance(error.data, Mapping) and "http_status" in error.data:
+        if is_passing_refusal(error.data):
             raise ConnectFailed(peer.transport.target, error.message) from None
+        if isinstance(error.data, Mapping) and HTTP_STATUS in error.data:
+            raise SessionGone(peer.transport.target) from None
     return negotiated
 
 

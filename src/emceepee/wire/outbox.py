@@ -81,6 +81,7 @@ class Outbox:
         self._is_modern = is_modern
         self._requests: dict[RequestId, Posting] = {}
         self._deliveries = anyio.Semaphore(MAX_DELIVERIES)
+        end.state.on_abandoned = self._abandon
 
     async def run(self, tasks: TaskGroup) -> None:
         """POST every message in a task of `tasks`, until the peer writes no more."""
@@ -109,6 +110,11 @@ class Outbox:
         else:
             request.scope.deadline = anyio.current_time() + CANCELLED_SECONDS
         return request.modern
+
+    def _abandon(self, request_id: RequestId) -> None:
+        """Let go of a request: its TCP connection may have gone silent, and would be held for ever."""
+        if (request := self._requests.get(request_id)) is not None:
+            request.scope.cancel()
 
     async def _start(self, tasks: TaskGroup, posting: Posting) -> None:
         message = posting.item.message

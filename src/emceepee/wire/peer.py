@@ -45,6 +45,10 @@ UNUSED_IDS = 2**30
 far apart from those of others who took it up, and within 32 bits, since not every server takes more."""
 
 
+HELD_OPEN = frozenset({"subscriptions/listen", "tasks/get", "tasks/result", "tasks/update"})
+"""Requests that do not show that a server is busy: it is meant to hold them open, or is asked again anyway."""
+
+
 class PeerHandler(Protocol):
     """What comes from the server. `related` is the id of the request of ours on whose response stream it came."""
 
@@ -100,7 +104,7 @@ class Peer:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request of ours waits for an answer."""
+        """Whether the server works on nothing for us, as far as we know."""
         return self._in_flight == 0
 
     def new_request_id(self) -> int:
@@ -131,11 +135,12 @@ class Peer:
 
         Raises:
             PeerError: the server answered with an error.
-            RequestTimedOut: no answer within `timeout` seconds; the server was told.
+            RequestTimedOut: no answer within `timeout` seconds; the server was told, if it was work for it.
             ConnectionLost: the connection went away, or the request could not be delivered.
         """
         outgoing = (era or self.era).dress(method, params)
-        options = CallOptions(request_id=self.new_request_id() if request_id is None else request_id)
+        request_id = self.new_request_id() if request_id is None else request_id
+        options = CallOptions(request_id=request_id)
         # Negotiation must not be cancelled; and what is asked about a task is not the task, which is ended by name.
         if method in ("initialize", "server/discover") or method.startswith("tasks/"):
             options["cancel_on_abandon"] = False
@@ -147,7 +152,13 @@ class Peer:
             return await self._send(method, outgoing.params, options)
         with self.clock.move_on_after(timeout):
             return await self._send(method, outgoing.params, options)
+        if "cancel_on_abandon" in options:
+            self.abandon(request_id)
         raise RequestTimedOut(method, timeout)
+
+    def abandon(self, request_id: int) -> None:
+        """Nobody waits for the response to a request any more; what the server is told of it is up to the caller."""
+        self._state.on_abandoned(request_id)
 
     async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
         """Send a notification; one for a connection that is gone is dropped."""
@@ -169,7 +180,8 @@ class Peer:
         self._running.cancel()
 
     async def _send(self, method: str, params: JsonObject | None, options: CallOptions) -> JsonObject:
-        self._in_flight += 1
+        work = 0 if method in HELD_OPEN else 1
+        self._in_flight += work
         try:
             result = await self._dispatcher.send_raw_request(method, params, options)
             self.last_heard = self.clock.monotonic()
@@ -184,7 +196,7 @@ class Peer:
             self.last_heard = self.clock.monotonic()
             raise PeerError(error.code, error.error.message, error.error.data) from None
         finally:
-            self._in_flight -= 1
+            self._in_flight -= work
 
     async def _on_request(
         self, context: DispatchContext[TransportContext], method: str, params: Mapping[str, Any] | None

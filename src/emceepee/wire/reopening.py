@@ -20,6 +20,9 @@ DELAY_SECONDS = 1.0
 STEADY_SECONDS = 1.0
 """A stream that was open for so long was a good one, even if nothing came: proxies cut idle streams all the time."""
 
+LONGEST_CONFLICT_SECONDS = 30.0
+"""Between tries to open a stream that the server believes to be read already: it will find out, sooner or later."""
+
 AT_ONCE_SECONDS = 5.0
 """An immediate try is allowed once in this time: a server that ends every stream at once must not make us spin."""
 
@@ -35,6 +38,8 @@ class Reopening:
     last_event_id: str | None = None
     tries: int = 0
     """Since the last success."""
+    conflicts: int = 0
+    """Refusals since then that said that somebody reads the stream already."""
     _retry_seconds: float | None = field(default=None)
     _last_at_once: float | None = field(default=None)
 
@@ -47,6 +52,8 @@ class Reopening:
 
     def delay(self, now: float) -> float:
         """Seconds to wait before the next try, which begins at `now`: the server's `retry`, else none, then one."""
+        if self.conflicts:
+            return min(DELAY_SECONDS * 2.0 ** min(self.conflicts - 1, 32), LONGEST_CONFLICT_SECONDS)
         if self._retry_seconds is not None:
             return self._retry_seconds
         if self._last_at_once is None or now - self._last_at_once >= AT_ONCE_SECONDS:

@@ -23,7 +23,7 @@ from emceepee.wire.ends import PIECE_BYTES, ChannelEnd, carry
 from emceepee.wire.envelope import decode, encode, undelivered
 from emceepee.wire.lines import LineSplitter
 from emceepee.wire.process import ServerProcess, exit_reason, kill_group, spawn, stop
-from emceepee.wire.transport import Channel, TransportKind
+from emceepee.wire.transport import Channel, StrayLine, TransportKind
 
 __all__ = ["StdioTransport"]
 
@@ -151,10 +151,11 @@ class _Conversation:
     async def _take(self, line: bytes) -> None:
         if not line.strip():
             return
+        text = line.decode("utf-8", "replace")
         try:
-            messages = decode(line.decode("utf-8", "replace"))
+            messages = decode(text)
         except ValueError:
-            await self.end.deliver(ValueError(f"not a JSON-RPC message: {line[:200]!r}"), len(line))
+            await self.end.deliver(StrayLine(text), len(line))
             return
         for message in messages:
             await self.end.deliver(SessionMessage(message), len(line))

@@ -17,16 +17,22 @@ from mcp_types import RequestId
 
 __all__ = [
     "CLOSE_TIMEOUT",
+    "HTTP_STATUS",
     "NEVER_TAKEN",
     "TRANSPORT_FAILURE",
     "Channel",
     "ChannelState",
     "RequestId",
+    "StrayLine",
     "Transport",
     "TransportKind",
+    "is_passing_refusal",
     "is_transport_failure",
     "was_never_taken",
 ]
+
+STRAY_SHOWN = 200
+"""Characters of a stray line that people are shown."""
 
 TransportKind: TypeAlias = Literal["http", "sse", "stdio", "memory"]
 
@@ -50,6 +56,8 @@ class ChannelState:
     """Why the channel ended by itself, in a few words for people; None while it is open, or if we closed it."""
     on_interrupted: Callable[[RequestId], None] = lambda _request_id: None
     """Called when the server has closed the response stream of a request before its response, to be asked again."""
+    on_abandoned: Callable[[RequestId], None] = lambda _request_id: None
+    """Called by the peer when nobody waits for a response any more, and the server is not told; the transport's."""
 
 
 @dataclass(slots=True)
@@ -65,6 +73,14 @@ class Channel:
     read: ReadStream[SessionMessage | Exception]
     write: WriteStream[SessionMessage]
     state: ChannelState = field(default_factory=ChannelState)
+
+
+class StrayLine(ValueError):
+    """A program wrote a line to its output that is no message; `shown` is its beginning."""
+
+    def __init__(self, line: str) -> None:
+        self.shown = line.strip()[:STRAY_SHOWN]
+        super().__init__(f"not a JSON-RPC message: {self.shown!r}")
 
 
 class Transport(Protocol):
@@ -99,8 +115,18 @@ NEVER_TAKEN = "emceepee/never-taken"
 """Beside it: the server has refused the request as a whole, so that nothing of it has happened."""
 
 
+HTTP_STATUS = "http_status"
+"""A key in the `data` of errors that stand for an HTTP response without a JSON-RPC message in it."""
+
+
 def is_transport_failure(data: object) -> bool:
     return isinstance(data, dict) and TRANSPORT_FAILURE in data
+
+
+def is_passing_refusal(data: object) -> bool:
+    """Whether an error stands for an HTTP status that says: not now. That is a gateway's word, and not the server's."""
+    status = data.get(HTTP_STATUS) if isinstance(data, dict) else None
+    return isinstance(status, int) and (status in (408, 429) or status >= 500)
 
 
 def was_never_taken(data: object) -> bool:
