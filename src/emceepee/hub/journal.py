@@ -17,6 +17,7 @@ from emceepee.core.timers import Timer
 from emceepee.hub.late_events import LateEvents
 from emceepee.hub.origin import LOCAL, Origin
 from emceepee.hub.server_sessions import KeptSession, ServerSessions
+from emceepee.hub.spent_states import SpentStates
 from emceepee.store import Key, Store
 
 __all__ = [
@@ -65,6 +66,7 @@ class StoreJournal(Journal):
         self._owed = 0
         self._paid = 0
         self.server_sessions = ServerSessions(self._save_server_session)
+        self.spent_states = SpentStates(self._save_spent_state)
 
     @property
     def owes(self) -> bool:
@@ -158,6 +160,14 @@ class StoreJournal(Journal):
         else:
             self._put("server_session", server, kept.as_json())
 
+    def _save_spent_state(self, nonce: str, expires_at: float | None) -> None:
+        if self._is_stopped:
+            return
+        if expires_at is None:
+            self._delete("spent_state", nonce)
+        else:
+            self._put("spent_state", nonce, {"expires_at": expires_at})
+
     def _put(self, kind: str, key: str, value: JsonObject) -> None:
         self._store.put(Key(kind, self._session_id, key), value)
         self._owed += 1
@@ -185,6 +195,8 @@ class SessionMemories:
     waiting_calls: dict[str, WaitingCall] = field(default_factory=dict)
     """By task."""
     server_sessions: dict[str, KeptSession] = field(default_factory=dict)
+    spent_states: dict[str, float] = field(default_factory=dict)
+    """When each expires."""
 
 
 @dataclass(slots=True)
@@ -227,18 +239,24 @@ def recall(records: Mapping[Key, JsonObject]) -> Memories:
         elif key.kind == "secret":
             memories.secrets[key.id] = value["value"]
     for key, value in sorted(records.items()):
-        if (session := memories.sessions.get(key.owner)) is None:
-            continue
-        if key.kind == "task":
-            session.tasks.append(Task(**value))
-        elif key.kind == "event":
-            session.events.append(Event(**value))
-        elif key.kind == "events_lost":
-            session.events_lost = value["count"]
-        elif key.kind == "question":
-            session.questions.append(Question(**value))
-        elif key.kind == "waiting_call":
-            session.waiting_calls[key.id] = WaitingCall(**value)
-        elif key.kind == "server_session":
-            session.server_sessions[key.id] = KeptSession.from_json(value)
+        if (session := memories.sessions.get(key.owner)) is not None:
+            _recall_of(session, key, value)
     return memories
+
+
+def _recall_of(session: SessionMemories, key: Key, value: JsonObject) -> None:
+    match key.kind:
+        case "task":
+            session.tasks.append(Task(**value))
+        case "event":
+            session.events.append(Event(**value))
+        case "events_lost":
+            session.events_lost = value["count"]
+        case "question":
+            session.questions.append(Question(**value))
+        case "waiting_call":
+            session.waiting_calls[key.id] = WaitingCall(**value)
+        case "server_session":
+            session.server_sessions[key.id] = KeptSession.from_json(value)
+        case "spent_state":
+            session.spent_states[key.id] = value["expires_at"]

@@ -82,6 +82,8 @@ class Recollection:
         self.state.events.restore(memories.events, memories.events_lost)
         for server, kept in memories.server_sessions.items():
             self.journal.server_sessions.restore(server, kept)
+        for nonce, expires_at in memories.spent_states.items():
+            self.journal.spent_states.restore(nonce, expires_at)
         questions = list(memories.questions)
         for task in memories.tasks:
             self.state.tasks.restore(task)
