@@ -10,6 +10,7 @@ import pytest
 from emceepee.config import HubSettings
 from emceepee.core.state import SessionLimits
 from emceepee.front.request_state import Continuation, NotOurState, RequestStates, digest_of
+from emceepee.hub.spent_states import SpentStates
 from emceepee.ids import secure_ids
 from emceepee.store import MemoryStore
 from emceepee.testing import Answer, FakeClock, ScriptedCall, ScriptedServer, form, settle
@@ -310,6 +311,21 @@ async def test_a_state_outlives_the_hub_that_issued_it(clock: FakeClock) -> None
         assert result["content"][0]["text"] == "hello Ada"
 
 
+async def test_a_state_that_was_used_stays_so_over_a_restart(clock: FakeClock) -> None:
+    store = MemoryStore()
+    demo = server(modern=True)
+    async with front({"demo": demo}, clock=clock, store=store) as world:
+        client = world.modern(CAN_ELICIT)
+        first = await asked(client)
+        second = await retry(client, first, {}).result()
+        assert second["resultType"] == "input_required"
+    async with front({"demo": demo}, clock=clock, store=store) as world:
+        client = world.modern(CAN_ELICIT)
+        assert await retry(client, first, answers_to(first, ADA)).failure() == (400, -32602)
+        result = await retry(client, second, answers_to(second, ADA)).result()
+        assert result["content"][0]["text"] == "hello Ada"
+
+
 async def test_the_call_that_asked_may_be_gone(clock: FakeClock) -> None:
     settings = HubSettings(session_idle_ms=1000, limits=SessionLimits(question_timeout_ms=1000))
     async with front({"demo": server()}, clock=clock, settings=settings) as world:
@@ -356,16 +372,22 @@ async def test_a_state_of_another_hub_starts_no_call_where_no_server_can_have_is
         assert "tools/call" not in demo.received_methods()
 
 
-def test_states_forget_what_is_spent_when_it_has_expired() -> None:
+def test_what_is_spent_is_forgotten_when_it_has_expired() -> None:
+    saved: dict[str, float | None] = {}
+    spent = SpentStates(saved.__setitem__)
+    spent.add("a", 10.0, now=0.0)
+    spent.add("b", 20.0, now=10.0)
+    assert ("a" in spent, "b" in spent) == (True, True)
+    spent.add("c", 30.0, now=10.5)
+    assert ("a" in spent, "b" in spent, "c" in spent) == (False, True, True)
+    assert saved == {"a": None, "b": 20.0, "c": 30.0}
+
+
+def test_a_state_is_opened_by_the_key_that_sealed_it() -> None:
     clock = FakeClock()
     states = RequestStates(b"k" * 32, clock, secure_ids(clock), lifetime=10)
-    for _ in range(3):
-        state = states.issue("ada", Continuation("s", "t", "r"))
-        opened = states.open("ada", state)
-        assert opened.continuation == Continuation("s", "t", "r")
-        states.spend(opened)
-        with pytest.raises(NotOurState):
-            states.open("ada", state)
+    state = states.issue("ada", Continuation("s", "t", "r"))
+    assert states.open("ada", state).continuation == Continuation("s", "t", "r")
     other = RequestStates(b"o" * 32, clock, secure_ids(clock), lifetime=10)
     with pytest.raises(NotOurState):
         other.open("ada", states.issue("ada", Continuation("s", "t")))

@@ -150,9 +150,11 @@ class ModernRequests:
         session = self._hub.sessions.get(opened.continuation.session_id)
         if session is None or session.is_closing:
             raise PeerError(INVALID_PARAMS, "The call that asked is gone: call again")
+        if opened.nonce in session.spent_states:
+            raise _refused_state(service, NotOurState("was used already"))
         answers = _checked_answers(session, task_id, visit.params.get("inputResponses", {}))
         # Not before: an answer that cannot be taken must not cost the client its call.
-        self._states.spend(opened)
+        session.spent_states.add(opened.nonce, opened.expires_at, self._hub.clock.now())
         visit.session = session
         await _give_answers(session, answers)
         return await service.go_on(visit, task_id)

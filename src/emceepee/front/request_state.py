@@ -41,7 +41,7 @@ class Continuation:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A state that may be taken, and has not been taken yet."""
+    """A state that may be taken, if it has not been taken yet."""
 
     continuation: Continuation
     nonce: str
@@ -56,7 +56,6 @@ class RequestStates:
         self._clock = clock
         self._new_id = new_id
         self._lifetime = lifetime
-        self._spent: dict[str, float] = {}
 
     def is_ours(self, state: object) -> bool:
         return isinstance(state, str) and state.startswith(self._prefix)
@@ -73,29 +72,21 @@ class RequestStates:
         return self._prefix + self._codec.seal(json.dumps(claims).encode())
 
     def open(self, principal: str, state: str) -> Opened:
-        """What a state says; `spend` it when it is clear that it is taken.
+        """What a state says; whether it was used already, its session knows.
 
         Raises:
-            NotOurState: it was changed, is somebody else's, too old, or used already.
+            NotOurState: it was changed, is somebody else's, or too old.
         """
         try:
             claims = json.loads(self._codec.unseal(state.removeprefix(self._prefix)))
         except InvalidRequestState:
             raise NotOurState("is not one that was issued here") from None
-        now = self._clock.now()
         # Whose it is, is nobody's business but theirs.
         if claims["p"] != principal:
             raise NotOurState("is not one that was issued here")
-        if claims["e"] < now:
+        if claims["e"] < self._clock.now():
             raise NotOurState("has expired")
-        self._spent = {nonce: expiry for nonce, expiry in self._spent.items() if expiry >= now}
-        if claims["n"] in self._spent:
-            raise NotOurState("was used already")
         return Opened(Continuation(claims["s"], claims["t"], claims.get("r", "")), claims["n"], claims["e"])
-
-    def spend(self, opened: Opened) -> None:
-        """From now on it was used already."""
-        self._spent[opened.nonce] = opened.expires_at
 
 
 def is_of_a_hub(state: object) -> bool:

@@ -21,6 +21,7 @@ from emceepee.core.timers import Timer
 from emceepee.hub.late_events import LateEvents
 from emceepee.hub.origin import LOCAL, Origin
 from emceepee.hub.server_sessions import KeptSession, ServerSessions
+from emceepee.hub.spent_states import SpentStates
 from emceepee.hub.wishes import Wishes
 from emceepee.store import Key, Store
 
@@ -74,6 +75,7 @@ class StoreJournal(Journal):
         self._paid = 0
         self.server_sessions = ServerSessions(self._save_server_session)
         self._kept_wishes: dict[str, JsonObject] = {}
+        self.spent_states = SpentStates(self._save_spent_state)
 
     @property
     def owes(self) -> bool:
@@ -189,6 +191,14 @@ class StoreJournal(Journal):
         else:
             self._put("server_session", server, kept.as_json())
 
+    def _save_spent_state(self, nonce: str, expires_at: float | None) -> None:
+        if self._is_stopped:
+            return
+        if expires_at is None:
+            self._delete("spent_state", nonce)
+        else:
+            self._put("spent_state", nonce, {"expires_at": expires_at})
+
     def _put(self, kind: str, key: str, value: JsonObject) -> None:
         self._store.put(Key(kind, self._session_id, key), value)
         self._owed += 1
@@ -218,6 +228,8 @@ class SessionMemories:
     server_sessions: dict[str, KeptSession] = field(default_factory=dict)
     wishes: dict[str, JsonObject] = field(default_factory=dict)
     """By server."""
+    spent_states: dict[str, float] = field(default_factory=dict)
+    """When each expires."""
 
 
 @dataclass(slots=True)
@@ -293,6 +305,8 @@ def _recall_of_session(session: SessionMemories, key: Key, value: JsonObject) ->
             session.server_sessions[key.id] = KeptSession.from_json(value)
         case "wishes":
             session.wishes[key.id] = value
+        case "spent_state":
+            session.spent_states[key.id] = value["expires_at"]
 
 
 def _recalled_server(key: Key, value: JsonObject) -> list[tuple[ServerConfig, str]]:

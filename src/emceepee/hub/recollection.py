@@ -91,6 +91,8 @@ class Recollection:
             if (link := self.find_link(server)) is not None:
                 # It is waited for what the server has to say, and not only for answers.
                 link.start()
+        for nonce, expires_at in memories.spent_states.items():
+            self.journal.spent_states.restore(nonce, expires_at)
         questions = list(memories.questions)
         for task in memories.tasks:
             self.state.tasks.restore(task)

@@ -29,6 +29,7 @@ from emceepee.hub.origin import Origin
 from emceepee.hub.questions import QuestionDesk
 from emceepee.hub.recollection import Recollection
 from emceepee.hub.shared import Shared
+from emceepee.hub.spent_states import SpentStates
 from emceepee.hub.warnings import EventWarnings
 from emceepee.timekeeper import Timekeeper
 
@@ -188,6 +189,10 @@ class Session:
             if not self._journal.owes:
                 return
             await self._journal.pay()
+
+    @property
+    def spent_states(self) -> SpentStates:
+        return self._journal.spent_states
 
     @property
     def is_closing(self) -> bool:
