@@ -34,8 +34,10 @@ from emceepee.client import (
     Update,
     connect,
 )
+from emceepee.client.inbound import UNREAD_SECONDS
 from emceepee.core.buffers import LogSource
 from emceepee.testing import FakeClock, ScriptedCall, ScriptedServer, form, settle, text_result
+from tests.interaction.gates import ask_name
 from tests.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -234,6 +236,37 @@ async def test_a_question_that_comes_while_nobody_iterates_waits_for_somebody(cl
             if len(answered) == 2:
                 break
         assert answered == ["Ada?", "Grace?"]
+
+
+async def test_a_question_that_nobody_reads_is_warned_of_once(
+    clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = ScriptedServer({"ask": ask_name})
+    async with connect(server.transport(), clock=clock) as client, anyio.create_task_group() as tasks:
+        tasks.start_soon(client.call_tool, "ask")
+        tasks.start_soon(client.call_tool, "ask")
+        await settle()
+        assert caplog.records == []
+        await clock.advance(UNREAD_SECONDS)
+        (warning,) = caplog.records
+        assert "nobody reads questions()" in warning.getMessage()
+        await anext(aiter(client.questions()))
+        await clock.advance(UNREAD_SECONDS)
+        assert caplog.records == [warning]
+        tasks.cancel_scope.cancel()
+
+
+async def test_questions_that_somebody_reads_slowly_are_not_warned_of(
+    clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = ScriptedServer({"ask": ask_name})
+    async with connect(server.transport(), clock=clock) as client, anyio.create_task_group() as tasks:
+        for _ in range(2):
+            tasks.start_soon(client.call_tool, "ask")
+        await anext(aiter(client.questions()))
+        await clock.advance(UNREAD_SECONDS)
+        assert caplog.records == []
+        tasks.cancel_scope.cancel()
 
 
 async def test_a_question_that_was_taken_back_is_neither_given_out_nor_kept(clock: FakeClock) -> None:

@@ -34,7 +34,9 @@ async def connect(
 ) -> AsyncIterator[ServerConnection]:
     """Connect to one server: `connect("http://…/mcp")`, `connect(Stdio("npx", ["-y", "server"]))`, `connect(Sse(url))`.
 
-    Without a `sink`, questions come through `questions()` and notifications are dropped.
+    Without a `sink`, questions come through `questions()` and notifications are dropped. Servers are told that we can
+    be asked (`ClientOptions.elicitation`, `sampling`), and a call that asks waits for the answer: whoever does not read
+    `questions()` should switch both off. A question that nobody reads is warned of in the log.
 
     Raises:
         ConnectFailed: no connection could be made; it says why.
@@ -130,7 +132,7 @@ async def _connection(
 ) -> AsyncIterator[ServerConnection]:
     async with open_peer(transport, clock, inbound) as peer, companions() as tasks:
         receiver = ReceiverTasks(options, clock, peer.notify) if options.receiver_tasks else None
-        inbound.bind(peer.state, receiver, tasks.start_soon)
+        inbound.bind(peer.state, receiver, tasks.start_soon, clock)
         tasks.start_soon(inbound.lose_with, peer.closed)
         negotiated = await agree(peer)
         listener = Listener(peer, clock)

@@ -123,6 +123,10 @@ class EventFeed:
     def __init__(self) -> None:
         self._subscribers: set[MemoryObjectSendStream[ConnectionEvent]] = set()
 
+    @property
+    def has_subscribers(self) -> bool:
+        return bool(self._subscribers)
+
     def emit(self, event: ConnectionEvent) -> None:
         for subscriber in tuple(self._subscribers):
             try:

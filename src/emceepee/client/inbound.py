@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, TypeAlias
+from weakref import ref
 
 import anyio
 
@@ -20,6 +21,7 @@ from emceepee.client.receiver import METHODS as RECEIVER_METHODS
 from emceepee.client.receiver import ReceiverTasks
 from emceepee.client.urls import CompletedUrls
 from emceepee.client.watch import TaskWatch
+from emceepee.clock import Clock, sleep
 from emceepee.core.questions import SURVIVING_ARRIVALS, Arrival, Belonging, QuestionKind
 from emceepee.errors import PeerError
 from emceepee.wire.peer import OnProgress
@@ -32,6 +34,9 @@ logger = logging.getLogger(__name__)
 
 METHOD_NOT_FOUND = -32601
 TASK_NOTIFICATIONS = ("notifications/tasks/status", "notifications/tasks")
+
+UNREAD_SECONDS = 5.0
+"""How long a question waits for somebody to read it before we warn that nobody does."""
 
 MAX_OPEN_QUESTIONS = 1000
 """Per connection; a server that asks more at once is refused, so that it cannot fill our memory."""
@@ -56,15 +61,21 @@ class Inbound:
         """Called when the server has taken up what we listen for."""
         self._untaken: dict[Question, None] = {}
         """Those of the open ones that `questions` has still to give out, oldest first."""
+        self._is_read = False
+        """Whether somebody has begun to read the questions, or has been told that nobody does."""
+        self._clock: Clock | None = None
         self._is_lost = False
         self.stray_lines = 0
         self.first_stray_line = ""
         """What a program wrote to its output that is no message; if it is all that it wrote, it is no MCP server."""
         self._changed = anyio.Event()
 
-    def bind(self, state: ChannelState, receiver: ReceiverTasks | None, spawn: Callable[..., object]) -> None:
+    def bind(
+        self, state: ChannelState, receiver: ReceiverTasks | None, spawn: Callable[..., object], clock: Clock
+    ) -> None:
         """The channel whose end is also the end of every question that came over it, and what runs beside it."""
         self._state = state
+        self._clock = clock
         # It may be the second try to connect.
         self._is_lost = False
         self.stray_lines, self.first_stray_line = 0, ""
@@ -164,7 +175,22 @@ class Inbound:
         else:
             self._untaken[question] = None
             self._wake()
+            if not self._is_read and self._spawn is not None and self._clock is not None:
+                self._spawn(self._warn_if_unread, ref(question), self._clock)
         return question
+
+    async def _warn_if_unread(self, asked: ref[Question], clock: Clock) -> None:
+        """Say once that a server waits for an answer that nobody can give."""
+        await sleep(clock, UNREAD_SECONDS)
+        question = asked()
+        if question is None or question not in self._untaken or self._is_read or self.events.has_subscribers:
+            return
+        self._is_read = True
+        logger.warning(
+            "a server has asked (%s) and nobody reads questions(), so that it waits for ever: answer them, or "
+            "connect with ClientOptions(elicitation=False, sampling=False)",
+            question.kind,
+        )
 
     def _forget(self, question: Question) -> None:
         self._open.discard(question)
@@ -186,6 +212,7 @@ class Inbound:
 
     async def questions(self) -> AsyncIterator[Question]:
         """Each goes to one who iterates; until the connection is lost, and all that live on without it are taken."""
+        self._is_read = True
         while True:
             while self._untaken:
                 question = next(iter(self._untaken))

@@ -39,8 +39,10 @@ class ClientOptions:
     version: str = __version__
     era: EraChoice = "auto"
     elicitation: bool = True
-    """Whether to declare that we can be asked for input; whoever sets it has to answer `questions()`."""
+    """Whether to declare that we can be asked for input. Whoever leaves it on has to answer `questions()`, since the
+    calls that ask wait for that."""
     sampling: bool = True
+    """The same for questions to a model."""
     roots: Sequence[str] | None = None
     """File URIs for `roots/list`; None leaves the capability out."""
     find_roots: Callable[[], Awaitable[Mapping[str, Any] | None]] | None = None
