@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from difflib import get_close_matches
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import anyio
 import anyio.abc
@@ -21,14 +21,16 @@ from emceepee.clock import Clock
 from emceepee.config import ServerConfig
 from emceepee.core.backoff import Backoff
 from emceepee.core.buffers import LogSource
-from emceepee.core.links import LinkIdentity, LinkLife, LinkStatus, ReconnectKind, Retry
+from emceepee.core.links import LinkIdentity, LinkLife, LinkStatus
 from emceepee.errors import ServerDisconnected, ToolNotFound, WireError
+from emceepee.hub.attempt import Attempt
+from emceepee.hub.link_sink import LinkSink
 from emceepee.hub.remedies import remedy_for
 from emceepee.hub.seen_lists import SeenLists
 from emceepee.hub.server_sessions import ServerSessions
 from emceepee.hub.wishes import Wishes
 
-__all__ = ["Link", "LinkSink"]
+__all__ = ["Link"]
 
 JsonObject: TypeAlias = dict[str, Any]
 log = get_logger(__name__)
@@ -50,56 +52,6 @@ LAST_WORDS = 200
 
 SIMILAR_NAMES = 3
 """How many names are offered to someone who mistyped one."""
-
-
-class LinkSink(Protocol):
-    """Where a link tells what happens."""
-
-    def on_link_connected(self, link: Link, kind: ReconnectKind | None, *, tools_changed: bool) -> None:
-        """`kind` says what happened to the server since it was connected before, if it was."""
-        ...
-
-    def on_link_lost(self, link: Link, reason: str) -> None: ...
-
-    def on_link_reconnecting(self, link: Link, retry: Retry) -> None: ...
-
-    def on_question(self, link: Link, question: Question) -> None: ...
-
-    def on_notification(self, link: Link, method: str, params: Mapping[str, Any], origin: object) -> None:
-        """`origin` is the call that it belongs to, if that is known."""
-        ...
-
-    def on_log(self, link: Link, source: LogSource, entry: Mapping[str, Any], origin: object) -> None: ...
-
-    def on_interrupted(self, link: Link, origin: object) -> None: ...
-
-    def capabilities_of_client(self) -> Mapping[str, Any] | None:
-        """What the server is told that its client can do; None for all that we can."""
-        ...
-
-    async def find_roots(self) -> Mapping[str, Any] | None:
-        """The client's own answer to `roots/list`, if it has one."""
-        ...
-
-
-@dataclass(slots=True)
-class _Attempt:
-    """One try to connect, for everybody who waits for it, and the connection that came of it."""
-
-    done: anyio.Event = field(default_factory=anyio.Event)
-    server: ServerConnection | None = None
-    error: str | None = None
-    over: anyio.Event = field(default_factory=anyio.Event)
-    """Set when the next attempt, if there is one, has taken this one's place."""
-    is_retired: bool = False
-    """Its connection is to be used no more: another one is wanted."""
-    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
-
-    is_under_way: bool = False
-
-    @property
-    def usable(self) -> ServerConnection | None:
-        return None if self.server is None or self.is_retired or self.server.is_over else self.server
 
 
 class Link:
@@ -138,7 +90,7 @@ class Link:
         self._sessions = sessions
         self._wants_new_session = False
         self._question_timeout_ms = question_timeout_ms
-        self._attempt: _Attempt | None = None
+        self._attempt: Attempt | None = None
         self._hurry = anyio.Event()
         self._scope = anyio.CancelScope()
         self._era: EraChoice = self._first_choice
@@ -167,7 +119,7 @@ class Link:
     def start(self) -> None:
         """Begin to connect, unless that is under way or done."""
         if self._attempt is None and self.status != "disconnected":
-            self._attempt = _Attempt()
+            self._attempt = Attempt()
             self._tasks.start_soon(self._own_connections)
 
     async def connected(self) -> ServerConnection:
@@ -258,7 +210,7 @@ class Link:
             finally:
                 self._abandon()
 
-    async def _connection(self, attempt: _Attempt) -> str:
+    async def _connection(self, attempt: Attempt) -> str:
         """One connection from its beginning to its end; says why it ended."""
         attempt.is_under_way = True
         try:
@@ -296,7 +248,7 @@ class Link:
 
     def _opened(
         self,
-        attempt: _Attempt,
+        attempt: Attempt,
         server: ServerConnection,
         options: ClientOptions,
         tools_before: dict[str, JsonObject],
@@ -317,7 +269,7 @@ class Link:
         attempt.done.set()
         self._sink.on_link_connected(self, kind, tools_changed=kind is not None and tools_before != self.tools)
 
-    async def _after(self, attempt: _Attempt, reason: str) -> None:
+    async def _after(self, attempt: Attempt, reason: str) -> None:
         """The attempt is over: wait until it is time for the next one, if there is to be one."""
         was_connected = attempt.server is not None
         plain_reason, reason = reason, self._explained(reason)
@@ -331,7 +283,7 @@ class Link:
         elif not attempt.is_retired:
             self._era = self._first_choice
             self._log_failure(plain_reason)
-        self._attempt = None if retry is None else _Attempt()
+        self._attempt = None if retry is None else Attempt()
         attempt.over.set()
         if retry is None:
             log.warning("server_given_up", server=self.name, error=plain_reason)
@@ -369,7 +321,7 @@ class Link:
         if attempt.server is not None:
             self._sink.on_link_lost(self, reason)
 
-    def _settle(self, attempt: _Attempt, reason: str) -> None:
+    def _settle(self, attempt: Attempt, reason: str) -> None:
         attempt.error = reason
         attempt.done.set()
 
