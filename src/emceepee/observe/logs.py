@@ -24,14 +24,17 @@ _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARN
 class _Stderr(io.TextIOBase):
     """Standard error as long as there is somebody at the other end: a terminal that was closed must not end the hub."""
 
+    def __init__(self) -> None:
+        self._stream = sys.stderr
+
     def write(self, text: str, /) -> int:
         with suppress(OSError):
-            sys.stderr.write(text)
+            self._stream.write(text)
         return len(text)
 
     def flush(self) -> None:
         with suppress(OSError):
-            sys.stderr.flush()
+            self._stream.flush()
 
 
 def configure_logging(level: LogLevel = "info", log_format: LogFormat = "json") -> None:
