@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 
 import pytest
@@ -13,6 +14,12 @@ from emceepee.testing import FakeClock
 os.environ["EMCEEPEE_DATA"] = ":memory:"
 _home = tempfile.TemporaryDirectory(prefix="emceepee-")
 os.environ["XDG_DATA_HOME"] = _home.name
+
+# In the background, or under nohup, we are started with signals ignored. Programs inherit that, and some tests send
+# them just these.
+for _number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

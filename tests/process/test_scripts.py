@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-LIMIT_S = 30
+LIMIT_S = 120
 
 PRETENDED_PYTHON = """#!/bin/bash
 # Does what the scripts ask of Python, in no time. With GATE set, making a venv stops halfway until it is interrupted.
@@ -62,7 +62,11 @@ def starting(clone: Path, environment: Mapping[str, str] | None = None) -> Itera
         text=True,
         start_new_session=True,
     ) as process:
-        yield process
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 def run(clone: Path, environment: Mapping[str, str] | None = None) -> tuple[int, str, list[str]]:
