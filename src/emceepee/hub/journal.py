@@ -106,7 +106,7 @@ class StoreJournal(Journal):
         self.erase()
         save_session(self._store, self._session_id, self._clock.now(), replace(self._origin, is_left=True))
         for task in finished:
-            self._put("task", task.task_id, asdict(task))
+            self._store.put(Key("task", self._session_id, task.task_id), asdict(task))
 
     def write_late(self) -> None:
         """The time has come for what could wait."""
@@ -121,28 +121,23 @@ class StoreJournal(Journal):
 
     def save_task(self, task: Task) -> None:
         if not self._is_stopped:
-            self._put("task", task.task_id, asdict(task))
+            self._keep("task", task.task_id, asdict(task))
             self.server_sessions.on_task(task)
 
     def forget_task(self, task_id: str) -> None:
-        if not self._is_stopped:
-            self._delete("task", task_id)
+        self._keep("task", task_id, None)
 
     def save_question(self, question: Question) -> None:
-        if not self._is_stopped:
-            self._put("question", question.request_id, asdict(question))
+        self._keep("question", question.request_id, asdict(question))
 
     def forget_question(self, request_id: str) -> None:
-        if not self._is_stopped:
-            self._delete("question", request_id)
+        self._keep("question", request_id, None)
 
     def save_waiting_call(self, task_id: str, call: WaitingCall) -> None:
-        if not self._is_stopped:
-            self._put("waiting_call", task_id, asdict(call))
+        self._keep("waiting_call", task_id, asdict(call))
 
     def forget_waiting_call(self, task_id: str) -> None:
-        if not self._is_stopped:
-            self._delete("waiting_call", task_id)
+        self._keep("waiting_call", task_id, None)
 
     def save_event(self, event: Event) -> None:
         if not self._is_stopped and not self._late.takes(event):
@@ -170,41 +165,26 @@ class StoreJournal(Journal):
 
     def wishes(self, server: str) -> Wishes:
         """What the client has asked a server for once and for all; `restore_wishes` says what that was before."""
-        return Wishes(partial(self._save_wishes, server), self._kept_wishes.pop(server, None))
+        return Wishes(partial(self._keep, "wishes", server), self._kept_wishes.pop(server, None))
 
     def restore_wishes(self, server: str, kept: JsonObject) -> None:
         self._kept_wishes[server] = kept
 
-    def _save_wishes(self, server: str, kept: JsonObject | None) -> None:
-        if self._is_stopped:
-            return
-        if kept is None:
-            self._delete("wishes", server)
-        else:
-            self._put("wishes", server, kept)
-
     def _save_server_session(self, server: str, kept: KeptSession | None) -> None:
-        if self._is_stopped:
-            return
-        if kept is None:
-            self._delete("server_session", server)
-        else:
-            self._put("server_session", server, kept.as_json())
+        self._keep("server_session", server, None if kept is None else kept.as_json())
 
     def _save_spent_state(self, nonce: str, expires_at: float | None) -> None:
+        self._keep("spent_state", nonce, None if expires_at is None else {"expires_at": expires_at})
+
+    def _keep(self, kind: str, name: str, value: JsonObject | None) -> None:
+        """Write a record, or with None delete it; the next response waits for that."""
         if self._is_stopped:
             return
-        if expires_at is None:
-            self._delete("spent_state", nonce)
+        key = Key(kind, self._session_id, name)
+        if value is None:
+            self._store.delete(key)
         else:
-            self._put("spent_state", nonce, {"expires_at": expires_at})
-
-    def _put(self, kind: str, key: str, value: JsonObject) -> None:
-        self._store.put(Key(kind, self._session_id, key), value)
-        self._owed += 1
-
-    def _delete(self, kind: str, key: str) -> None:
-        self._store.delete(Key(kind, self._session_id, key))
+            self._store.put(key, value)
         self._owed += 1
 
     def _put_event(self, event: Event) -> None:
