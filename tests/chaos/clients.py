@@ -198,7 +198,8 @@ class ChaosClient:
             self._take_result(call, result)
             for block in json_blocks(result):
                 for question in block.get("questions", []):
-                    await self._answer(call, question["request_id"])
+                    # Over stdio it may be shown with another call than its own, whose tag it asks with.
+                    await self._answer(self._records.calls[question["message"]], question["request_id"])
 
     async def _answer(self, call: CallRecord, request_id: str) -> None:
         action = self._rng.choice(["accept", "accept", "accept", "decline", "cancel"])

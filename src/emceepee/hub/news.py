@@ -193,11 +193,7 @@ class ServerNews:
         if self._origin.is_for_tools or self._shared.someone_answers(self._origin.principal):
             return None
         declared: Mapping[str, Any] = self._origin.client.get("capabilities", {})
-        carried = {key: value for key, value in declared.items() if key in _CARRIED}
-        if self._origin.workspace is not None and not self._shared.settings.roots:
-            # A modern client has no stream on which it could be asked for them.
-            carried.pop("roots", None)
-        return carried
+        return {key: value for key, value in declared.items() if key in _CARRIED}
 
     async def find_roots(self) -> Mapping[str, Any] | None:
         return None if self.roots_of_client is None else await self.roots_of_client()
