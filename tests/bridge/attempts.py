@@ -70,7 +70,8 @@ class Attempt:
     program: ClientProgram
     word: str
     steps: list[str] = field(default_factory=list)
-    _news: anyio.Event = field(default_factory=anyio.Event)
+    _waits: anyio.Event = field(default_factory=anyio.Event)
+    _is_task: anyio.Event = field(default_factory=anyio.Event)
     _answered: anyio.Event = field(default_factory=anyio.Event)
 
     async def run(self) -> str:
@@ -80,14 +81,14 @@ class Attempt:
             if case.asks is not None and case.asks not in role.answers:
                 tasks.start_soon(self._answer_with_tools)
             if case.takes_long:
-                tasks.start_soon(self._release_on_news)
+                tasks.start_soon(self._release_when_seen)
             result = await self._result()
             tasks.cancel_scope.cancel()
         if result is None:
             return "refused"
         assert result["content"][0]["text"] == case.expected(self.word), result
         assert result.get("isError", False) is False
-        return ", ".join(dict.fromkeys(self.steps)) or "result"
+        return ", ".join(dict.fromkeys(self.steps)) or ("waits" if self._waits.is_set() else "result")
 
     async def _result(self) -> JsonObject | None:
         """None if the server does not serve such a client at all."""
@@ -126,18 +127,22 @@ class Attempt:
     @property
     def _wants_news(self) -> bool:
         """A progress token makes clients hear that we are still there; tasks they tell of anyway."""
-        return self.cell.case.takes_long or self.cell.role.as_task or self.cell.role.kind == "modern with tasks"
+        return self.cell.case.takes_long or self._knows_tasks
+
+    @property
+    def _knows_tasks(self) -> bool:
+        return self.cell.role.as_task or self.cell.role.kind == "modern with tasks"
 
     def _on_news(self, news: JsonObject) -> None:
         if "task" in news:
             self.steps.append("task")
+            self._is_task.set()
         elif self.cell.case.takes_long:
-            self.steps.append("waits")
-        self._news.set()
+            self._waits.set()
 
-    async def _release_on_news(self) -> None:
+    async def _release_when_seen(self) -> None:
         """Let a call that takes long end once its client has a task, or has been told that it still runs."""
-        await self._news.wait()
+        await (self._is_task if self._knows_tasks else self._waits).wait()
         await self._release()
 
     async def _release(self) -> None:
@@ -165,6 +170,9 @@ class Attempt:
         sampling = self.cell.case.asks == "sampling"
         while (question := await self._question(sampling=sampling)) is None:
             await self._tool("await_activity", timeout_ms=GLANCE_MS)
+        if self._knows_tasks:
+            # The question makes the call a task. An answer that is quicker than the client's reading would end it.
+            await self._is_task.wait()
         self.steps.append("tools")
         request_id = question["request_id"]
         if sampling:
