@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent / "src" / "emceepee"
 
-SMALL = {"clock", "concurrency", "errors", "ids", "jsontext", "loopback", "pace", "timekeeper"}
+SMALL = {"clock", "concurrency", "errors", "ids", "jsontext", "loopback", "pace", "protocol", "timekeeper"}
 MAY_IMPORT: dict[str, set[str]] = {
     "clock": set(),
     "concurrency": set(),
@@ -19,6 +19,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "jsontext": set(),
     "pace": {"clock"},
     "loopback": set(),
+    "protocol": set(),
     "timekeeper": {"clock", "core"},
     "config": {*SMALL, "core"},
     "core": SMALL - {"timekeeper"},

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from emceepee.wire.era import TASKS_EXTENSION, HandshakeEra, Identity, ModernEra, with_tasks
+from emceepee.protocol import TASKS_EXTENSION
+from emceepee.wire.era import HandshakeEra, Identity, ModernEra, with_tasks
 
 
 def test_a_request_that_may_become_a_task_declares_the_extension_and_is_otherwise_the_same() -> None:

@@ -28,7 +28,6 @@ from emceepee.client.events import (
 from emceepee.client.forwarding import OnBehalfOf
 from emceepee.client.options import ClientOptions, ClientSink
 from emceepee.client.questions import CallRef, Question
-from emceepee.client.receiver import RELATED_TASK_META_KEY
 from emceepee.client.resumption import Resumption
 from emceepee.client.targets import Http, Sse, Stdio, Target
 from emceepee.client.tasks import RemoteTask
@@ -49,7 +48,6 @@ from emceepee.wire.peer import OnProgress
 from emceepee.wire.token_file import TokenFile
 
 __all__ = [
-    "RELATED_TASK_META_KEY",
     "CallRef",
     "ClientOptions",
     "ClientSink",

@@ -19,10 +19,11 @@ from emceepee.client.tasks import PATIENCE, RemoteTask, ask_about_task, fetch_ta
 from emceepee.client.watch import TaskNews
 from emceepee.concurrency import companions
 from emceepee.errors import ConnectionLost, PeerError, WireError
+from emceepee.protocol import INTERNAL_ERROR, INVALID_PARAMS, REQUEST_CANCELLED
 from emceepee.wire.era import Era
 from emceepee.wire.peer import Peer
 
-__all__ = ["RESULT_GRACE", "TASK_CANCELLED", "Follower"]
+__all__ = ["RESULT_GRACE", "Follower"]
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -40,11 +41,8 @@ MAX_NONSENSE = 3
 EVENLY = 0.5
 """In place of chance in a backoff: the tasks of a server are not asked about at the same moments anyway."""
 
-NO_RESULT_CODES = frozenset({-32602, -32603})
+NO_RESULT_CODES = frozenset({INVALID_PARAMS, INTERNAL_ERROR})
 """With these, servers answer `tasks/result` that have nothing stored for a task which failed."""
-
-TASK_CANCELLED = -32800
-"""Our word for a task that the server cancelled; not sent to anyone."""
 
 
 class Follower:
@@ -204,7 +202,7 @@ class Follower:
     async def _better_than(self, error: PeerError, task_id: str) -> PeerError:
         """The error itself, unless the task was cancelled or the error is only about the result that is missing."""
         reason = await self._reason_of_no_result(task_id)
-        if reason is None or (reason.code != TASK_CANCELLED and error.code not in NO_RESULT_CODES):
+        if reason is None or (reason.code != REQUEST_CANCELLED and error.code not in NO_RESULT_CODES):
             return error
         return reason
 
@@ -215,7 +213,7 @@ class Follower:
         except WireError:
             return None
         if task.status == "cancelled":
-            return PeerError(TASK_CANCELLED, task.status_message or "the server cancelled the task")
+            return PeerError(REQUEST_CANCELLED, task.status_message or "the server cancelled the task")
         if task.status == "failed" and task.status_message:
             return PeerError(-32603, task.status_message)
         return None
@@ -285,7 +283,7 @@ def _differs(before: RemoteTask, after: RemoteTask) -> bool:
 
 def _inline_outcome(task: RemoteTask) -> JsonObject | PeerError:
     if task.status == "cancelled":
-        return PeerError(TASK_CANCELLED, task.status_message or "the server cancelled the task")
+        return PeerError(REQUEST_CANCELLED, task.status_message or "the server cancelled the task")
     if task.status == "failed":
         error = task.raw.get("error")
         if not isinstance(error, Mapping):

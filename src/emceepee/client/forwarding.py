@@ -13,6 +13,7 @@ from emceepee.client.questions import CallRef
 from emceepee.client.resumption import Resumption
 from emceepee.client.tasked import TaskRunner
 from emceepee.client.terms import Terms
+from emceepee.protocol import without_meta
 from emceepee.wire.era import ENVELOPE_KEYS, LOG_LEVEL_META_KEY, Era, Identity, ModernEra
 from emceepee.wire.peer import OnProgress, Peer
 
@@ -110,7 +111,4 @@ class Forwarder:
         dropped = {"progressToken", *ENVELOPE_KEYS}
         if self._peer.era.name == "handshake":
             dropped.add(LOG_LEVEL_META_KEY)
-        given = params.get("_meta")
-        meta = {key: value for key, value in (given or {}).items() if key not in dropped}
-        rest = {key: value for key, value in params.items() if key != "_meta"}
-        return {**rest, "_meta": meta} if meta else rest
+        return without_meta(params, dropped)

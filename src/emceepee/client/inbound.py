@@ -24,6 +24,7 @@ from emceepee.client.watch import TaskWatch
 from emceepee.clock import Clock, sleep
 from emceepee.core.questions import SURVIVING_ARRIVALS, Arrival, Belonging, QuestionKind
 from emceepee.errors import PeerError
+from emceepee.protocol import METHOD_NOT_FOUND
 from emceepee.wire.peer import OnProgress
 from emceepee.wire.transport import ChannelState, RequestId, StrayLine
 
@@ -32,7 +33,6 @@ __all__ = ["Inbound"]
 JsonObject: TypeAlias = dict[str, Any]
 logger = logging.getLogger(__name__)
 
-METHOD_NOT_FOUND = -32601
 TASK_NOTIFICATIONS = ("notifications/tasks/status", "notifications/tasks")
 
 UNREAD_SECONDS = 5.0

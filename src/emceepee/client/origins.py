@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from emceepee.client.receiver import RELATED_TASK_META_KEY
 from emceepee.core.questions import Belonging, belonging
+from emceepee.protocol import RELATED_TASK_META_KEY, meta_of
 from emceepee.wire.peer import OnProgress
 from emceepee.wire.transport import RequestId
 
@@ -67,7 +67,6 @@ class Origins:
 
 
 def _related_task(params: Mapping[str, Any]) -> str:
-    meta = params.get("_meta")
-    related = meta.get(RELATED_TASK_META_KEY) if isinstance(meta, Mapping) else None
+    related = meta_of(params).get(RELATED_TASK_META_KEY)
     task_id = related.get("taskId") if isinstance(related, Mapping) else None
     return task_id if isinstance(task_id, str) else ""

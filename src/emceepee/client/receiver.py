@@ -13,13 +13,13 @@ from emceepee.clock import Clock
 from emceepee.core.receiver import ReceiverTable, ReceiverTask
 from emceepee.errors import PeerError
 from emceepee.ids import secure_ids
+from emceepee.protocol import RELATED_TASK_META_KEY, with_meta
 from emceepee.timekeeper import Timekeeper
 
-__all__ = ["METHODS", "RELATED_TASK_META_KEY", "ReceiverTasks"]
+__all__ = ["METHODS", "ReceiverTasks"]
 
 JsonObject: TypeAlias = dict[str, Any]
 
-RELATED_TASK_META_KEY = "io.modelcontextprotocol/related-task"
 METHODS = ("tasks/get", "tasks/result", "tasks/list", "tasks/cancel")
 
 
@@ -124,8 +124,4 @@ class ReceiverTasks:
 
 
 def _related(result: Mapping[str, Any], task_id: str) -> JsonObject:
-    meta = result.get("_meta")
-    return {
-        **result,
-        "_meta": {**(meta if isinstance(meta, Mapping) else {}), RELATED_TASK_META_KEY: {"taskId": task_id}},
-    }
+    return with_meta(result, {RELATED_TASK_META_KEY: {"taskId": task_id}})

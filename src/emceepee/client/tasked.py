@@ -15,7 +15,7 @@ from emceepee.client.events import (
     TaskFailedEvent,
     TaskStatus,
 )
-from emceepee.client.following import EVENLY, TASK_CANCELLED, Follower
+from emceepee.client.following import EVENLY, Follower
 from emceepee.client.inbound import Inbound
 from emceepee.client.interactive import InteractiveRequest
 from emceepee.client.listening import Listener
@@ -30,6 +30,7 @@ from emceepee.client.tasks import (
     parse_task,
 )
 from emceepee.errors import ConnectionLost, PeerError, WireError
+from emceepee.protocol import REQUEST_CANCELLED
 from emceepee.wire.era import Era
 from emceepee.wire.peer import OnProgress, Peer
 
@@ -138,7 +139,7 @@ class TaskRunner:
         except ConnectionLost:
             raise
         except WireError as error:
-            is_cancelled = isinstance(error, PeerError) and error.code == TASK_CANCELLED
+            is_cancelled = isinstance(error, PeerError) and error.code == REQUEST_CANCELLED
             self._note_end(task.task_id, "cancelled" if is_cancelled else "failed")
             self._events.emit(
                 TaskCancelledEvent(task.task_id) if is_cancelled else TaskFailedEvent(task.task_id, error)

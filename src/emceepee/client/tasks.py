@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from emceepee.core.backoff import Backoff
 from emceepee.errors import ConnectionLost, PeerError, RequestTimedOut
+from emceepee.protocol import INTERNAL_ERROR, meta_of
 from emceepee.wire.era import Era
 from emceepee.wire.peer import Peer
 from emceepee.wire.transport import is_passing_refusal
@@ -28,7 +29,6 @@ RemoteStatus: TypeAlias = Literal["working", "input_required", "completed", "fai
 STATUSES: Mapping[str, RemoteStatus] = {status: status for status in get_args(RemoteStatus)}
 TERMINAL: frozenset[str] = frozenset({"completed", "failed", "cancelled"})
 IMMEDIATE_RESPONSE_META_KEY = "io.modelcontextprotocol/model-immediate-response"
-INTERNAL_ERROR = -32603
 
 ANSWER_SECONDS = 15.0
 """For what a server answers at once. A connection that went silent, as a NAT and a laptop's sleep leave them, is given
@@ -120,8 +120,7 @@ def is_created_task(result: Mapping[str, Any]) -> bool:
 
 def immediate_response(result: Mapping[str, Any]) -> str | None:
     """What a server wants its caller's model to be told while the task runs."""
-    meta = result.get("_meta")
-    text = meta.get(IMMEDIATE_RESPONSE_META_KEY) if isinstance(meta, Mapping) else None
+    text = meta_of(result).get(IMMEDIATE_RESPONSE_META_KEY)
     return text if isinstance(text, str) else None
 
 

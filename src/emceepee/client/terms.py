@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypeAlias
 
+from emceepee.protocol import with_meta
 from emceepee.wire.era import LOG_LEVEL_META_KEY, header_parameters
 from emceepee.wire.negotiation import Negotiated
 
@@ -48,7 +49,7 @@ class Terms:
     def with_log_level(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
         if self.log_level is None:
             return params
-        return {**params, "_meta": {**(params.get("_meta") or {}), LOG_LEVEL_META_KEY: self.log_level}}
+        return with_meta(params, {LOG_LEVEL_META_KEY: self.log_level})
 
 
 def _at(value: object, *path: str) -> Any:

@@ -13,12 +13,11 @@ from typing import Any, TypeAlias
 import anyio
 
 from emceepee.errors import PeerError
+from emceepee.protocol import URL_ELICITATION_REQUIRED
 
 __all__ = ["CompletedUrls", "urls_required"]
 
 JsonObject: TypeAlias = dict[str, Any]
-
-URL_ELICITATION_REQUIRED = -32042
 
 REMEMBERED = 200
 """How many completed elicitations are remembered: the word may come before anybody waits for it."""

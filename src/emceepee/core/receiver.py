@@ -14,6 +14,7 @@ from emceepee.clock import Clock, isoformat
 from emceepee.core.deadlines import DeadlineQueue
 from emceepee.errors import ImpossibleTransition, PeerError
 from emceepee.ids import IdFactory
+from emceepee.protocol import INVALID_PARAMS
 
 __all__ = ["TERMINAL", "TRANSITIONS", "ReceiverStatus", "ReceiverTable", "ReceiverTask"]
 
@@ -29,7 +30,6 @@ TRANSITIONS: Mapping[ReceiverStatus, frozenset[ReceiverStatus]] = {
     "cancelled": frozenset(),
 }
 
-INVALID_PARAMS = -32602
 POLL_INTERVAL_MS = 2000
 """How often a server should ask: people take seconds to answer, and are announced besides."""
 PAGE_SIZE = 50

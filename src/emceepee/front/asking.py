@@ -16,13 +16,13 @@ from emceepee.errors import PeerError
 from emceepee.front.client import ClientFacts
 from emceepee.front.jsonrpc import Response
 from emceepee.hub import Session
+from emceepee.protocol import RELATED_TASK_META_KEY, with_meta
 
-__all__ = ["RELATED_TASK_META_KEY", "Asking", "Post", "method_of"]
+__all__ = ["Asking", "Post", "method_of"]
 
 JsonObject: TypeAlias = dict[str, Any]
 Post: TypeAlias = Callable[[JsonObject], None]
 
-RELATED_TASK_META_KEY = "io.modelcontextprotocol/related-task"
 
 _METHOD_OF: Mapping[QuestionKind, str] = {
     "elicitation": "elicitation/create",
@@ -76,8 +76,7 @@ class Asking:
         params = dict(question.params)
         params.pop("task", None)
         if question.task_id is not None:
-            related = {RELATED_TASK_META_KEY: {"taskId": question.task_id}}
-            params["_meta"] = {**(params.get("_meta") or {}), **related}
+            params = with_meta(params, {RELATED_TASK_META_KEY: {"taskId": question.task_id}})
         post({"jsonrpc": "2.0", "id": own_id, "method": method_of(question.kind), "params": params})
 
     def withdraw(self, request_id: str, reason: str, post: Post) -> None:

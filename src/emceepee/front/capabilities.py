@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
-from emceepee.front.client import TASKS_EXTENSION, ClientFacts
+from emceepee.front.client import ClientFacts
+from emceepee.protocol import TASKS_EXTENSION
 
 __all__ = ["HANDSHAKE_TASKS", "capabilities_for"]
 

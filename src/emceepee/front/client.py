@@ -9,12 +9,12 @@ from typing import Any, Literal, TypeAlias
 from mcp_types import LOG_LEVEL_META_KEY
 
 from emceepee.core.questions import QuestionKind
+from emceepee.protocol import TASKS_EXTENSION, meta_of
 
-__all__ = ["TASKS_EXTENSION", "ClientFacts"]
+__all__ = ["ClientFacts"]
 
 JsonObject: TypeAlias = dict[str, Any]
 
-TASKS_EXTENSION = "io.modelcontextprotocol/tasks"
 
 RESUMABLE_SINCE = "2025-11-25"
 """From this version on clients understand an event without data, and knew tasks while there were sessions."""
@@ -35,7 +35,7 @@ class ClientFacts:
 
     @classmethod
     def of_request(cls, version: str, capabilities: object, info: object, params: Mapping[str, Any]) -> ClientFacts:
-        level = _mapping(params.get("_meta")).get(LOG_LEVEL_META_KEY)
+        level = meta_of(params).get(LOG_LEVEL_META_KEY)
         known_info = info if isinstance(info, Mapping) else None
         return cls("modern", version, _mapping(capabilities), known_info, level if isinstance(level, str) else None)
 

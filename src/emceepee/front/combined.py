@@ -20,11 +20,11 @@ from emceepee.front.capabilities import capabilities_for
 from emceepee.front.client import ClientFacts
 from emceepee.front.jsonrpc import Request
 from emceepee.front.outcomes import Outcome
-from emceepee.front.resources import RESOURCE_NOT_FOUND
 from emceepee.front.templates import fits, prefix_of
 from emceepee.front.transparent import ServerService
 from emceepee.front.visit import Visit
 from emceepee.hub import Session
+from emceepee.protocol import RESOURCE_NOT_FOUND
 
 __all__ = ["AllService"]
 

@@ -25,14 +25,12 @@ from emceepee.front.jsonrpc import Message, error_message
 from emceepee.front.replay import ReplayBuffer
 from emceepee.front.served import ServedRequest
 from emceepee.front.streams import END_OF_BODY, EventStream, encoded, flushed, watch_for_disconnect
+from emceepee.protocol import REQUEST_CANCELLED
 
 __all__ = ["Answer", "Exchange", "Posted", "send_body", "send_json"]
 
 JsonObject: TypeAlias = dict[str, Any]
 Answer: TypeAlias = Callable[[ServedRequest], Awaitable[JsonObject]]
-
-REQUEST_CANCELLED = -32800
-"""As the Language Server Protocol has it; MCP names none."""
 
 
 class Posted(NamedTuple):

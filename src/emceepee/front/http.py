@@ -6,7 +6,6 @@ each. `/` says so to people; `/healthz` and `/metrics` are for whoever watches o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, TypeAlias
 from urllib.parse import parse_qs
 
@@ -29,6 +28,7 @@ from emceepee.front.service import Service
 from emceepee.front.services import Services
 from emceepee.hub import Hub
 from emceepee.observe import CONTENT_TYPE, Metrics
+from emceepee.protocol import meta_of
 
 __all__ = ["HttpFront"]
 
@@ -131,8 +131,7 @@ def _is_modern(version: str | None, message: Message) -> bool:
         return True
     if version in HANDSHAKE_PROTOCOL_VERSIONS or not isinstance(message, Request):
         return False
-    meta = message.params.get("_meta")
-    return isinstance(meta, Mapping) and PROTOCOL_VERSION_META_KEY in meta
+    return PROTOCOL_VERSION_META_KEY in meta_of(message.params)
 
 
 def _not_found(text: str) -> Refused:

@@ -10,12 +10,13 @@ from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND
 from emceepee import __version__
 from emceepee.errors import PeerError
 from emceepee.front.capabilities import HANDSHAKE_TASKS
-from emceepee.front.client import TASKS_EXTENSION, ClientFacts
+from emceepee.front.client import ClientFacts
 from emceepee.front.jsonrpc import Request
 from emceepee.front.outcomes import AskedBack, BecameTask, Outcome, can_be_asked_back
 from emceepee.front.resources import OwnResources
 from emceepee.front.visit import Visit
 from emceepee.hub import Hub, Session
+from emceepee.protocol import TASKS_EXTENSION
 from emceepee.tools import Caller, Reply, ToolBox, complete, replied, result_of_task
 
 __all__ = ["HubService"]

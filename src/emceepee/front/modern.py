@@ -22,11 +22,10 @@ from mcp_types.version import SUPPORTED_PROTOCOL_VERSIONS
 
 from emceepee.core.tasks import Task
 from emceepee.errors import PeerError, TaskNotFound
-from emceepee.front.client import TASKS_EXTENSION, ClientFacts
+from emceepee.front.client import ClientFacts
 from emceepee.front.jsonrpc import Request, answered
 from emceepee.front.outcomes import AskedBack, BecameTask, Outcome
 from emceepee.front.request_state import Continuation, NotOurState, Opened, RequestStates, digest_of, is_of_a_hub
-from emceepee.front.resources import RESOURCE_NOT_FOUND
 from emceepee.front.served import ServedRequest
 from emceepee.front.service import Service
 from emceepee.front.subscriptions import Subscription
@@ -34,6 +33,7 @@ from emceepee.front.task_forms import extension_task, input_requests
 from emceepee.front.visit import Visit
 from emceepee.hub import Hub, Origin, Session
 from emceepee.ids import secure_ids
+from emceepee.protocol import RESOURCE_NOT_FOUND, TASKS_EXTENSION
 
 __all__ = ["ModernRequests", "client_of"]
 

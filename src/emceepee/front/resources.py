@@ -12,13 +12,11 @@ from mcp_types import INVALID_PARAMS
 from emceepee.errors import PeerError
 from emceepee.hub import Hub, Session
 from emceepee.observe import diagrams, snapshot_of, snapshot_of_session
+from emceepee.protocol import RESOURCE_NOT_FOUND
 
-__all__ = ["RESOURCE_NOT_FOUND", "OwnResources"]
+__all__ = ["OwnResources"]
 
 JsonObject: TypeAlias = dict[str, Any]
-
-RESOURCE_NOT_FOUND = -32002
-"""What the handshake versions use for it; the modern one has it among the invalid parameters."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from emceepee.core.questions import Question, QuestionKind
 from emceepee.front.asking import Asking, Post
 from emceepee.front.client import ClientFacts
 from emceepee.hub import Attendant
+from emceepee.protocol import meta_of
 from emceepee.tools import HangUp
 
 __all__ = ["ServedRequest", "cancelled"]
@@ -126,6 +127,5 @@ def cancelled(served: Mapping[str | int, ServedRequest], params: Mapping[str, An
 
 
 def _progress_token(params: Mapping[str, Any] | None) -> str | int | None:
-    meta = (params or {}).get("_meta")
-    token = meta.get("progressToken") if isinstance(meta, Mapping) else None
+    token = meta_of(params or {}).get("progressToken")
     return token if isinstance(token, str | int) and not isinstance(token, bool) else None

@@ -7,7 +7,7 @@ we start can get between us and the client.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, BinaryIO, TypeAlias, TypeVar
@@ -29,6 +29,7 @@ from emceepee.front.service import Service
 from emceepee.front.services import Services
 from emceepee.hub import LOCAL, Hub
 from emceepee.jsontext import dumps
+from emceepee.protocol import meta_of
 
 __all__ = ["StdioFront", "claimed_stdio"]
 
@@ -227,8 +228,7 @@ class StdioFront:
 
 
 def _is_modern(request: Request) -> bool:
-    meta = request.params.get("_meta")
-    return (isinstance(meta, Mapping) and PROTOCOL_VERSION_META_KEY in meta) or request.method == "server/discover"
+    return PROTOCOL_VERSION_META_KEY in meta_of(request.params) or request.method == "server/discover"
 
 
 async def _in_thread(call: Callable[[], T]) -> T:

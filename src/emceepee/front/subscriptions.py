@@ -15,13 +15,12 @@ from emceepee.front.service import Service
 from emceepee.front.task_forms import extension_task
 from emceepee.front.visit import Visit
 from emceepee.hub import Session
+from emceepee.protocol import SUBSCRIPTION_ID_META_KEY, with_meta
 
-__all__ = ["SUBSCRIPTION_ID_META_KEY", "Subscription"]
+__all__ = ["Subscription"]
 
 JsonObject: TypeAlias = dict[str, Any]
 FindTask: TypeAlias = Callable[[str, object], tuple[Session, Task]]
-
-SUBSCRIPTION_ID_META_KEY = "io.modelcontextprotocol/subscriptionId"
 
 _FLAG_OF_METHOD: Mapping[str, str] = {
     "notifications/tools/list_changed": "toolsListChanged",
@@ -119,8 +118,7 @@ class Subscription:
             self._send("notifications/tasks", shown)
 
     def _send(self, method: str, params: JsonObject) -> None:
-        meta = {**(params.get("_meta") or {}), **self._meta}
-        self._visit.served.send(method, {**params, "_meta": meta})
+        self._visit.served.send(method, with_meta(params, self._meta))
 
 
 def _strings(value: object) -> list[str]:

@@ -11,10 +11,11 @@ from emceepee.clock import isoformat
 from emceepee.core.questions import Question, QuestionKind
 from emceepee.core.tasks import Task
 from emceepee.errors import PeerError
-from emceepee.front.asking import RELATED_TASK_META_KEY, method_of
+from emceepee.front.asking import method_of
 from emceepee.front.client import ClientFacts
 from emceepee.front.jsonrpc import error_object
 from emceepee.hub import Session
+from emceepee.protocol import RELATED_TASK_META_KEY, with_meta, without_meta
 
 __all__ = ["error_of", "extension_task", "handshake_task", "input_requests", "with_related_task"]
 
@@ -80,8 +81,7 @@ def error_of(task: Task) -> PeerError:
 
 def with_related_task(result: Mapping[str, Any], task_id: str) -> JsonObject:
     """A result of 2025-11-25 that says whose it is."""
-    meta = {**(result.get("_meta") or {}), RELATED_TASK_META_KEY: {"taskId": task_id}}
-    return {**result, "_meta": meta}
+    return with_meta(result, {RELATED_TASK_META_KEY: {"taskId": task_id}})
 
 
 def _status(task: Task, questions: list[Question]) -> str:
@@ -101,6 +101,4 @@ def _common(task: Task, status: str) -> JsonObject:
 
 
 def _complete(result: Mapping[str, Any]) -> JsonObject:
-    meta = {key: value for key, value in (result.get("_meta") or {}).items() if key != RELATED_TASK_META_KEY}
-    plain = {key: value for key, value in result.items() if key != "_meta"}
-    return {"resultType": "complete", **plain, **({"_meta": meta} if meta else {})}
+    return {"resultType": "complete", **without_meta(result, {RELATED_TASK_META_KEY})}

@@ -24,10 +24,10 @@ from emceepee.front.capabilities import capabilities_for
 from emceepee.front.client import ClientFacts
 from emceepee.front.jsonrpc import Request, as_peer_error
 from emceepee.front.outcomes import AskedBack, BecameTask, Outcome, can_be_asked_back
-from emceepee.front.subscriptions import SUBSCRIPTION_ID_META_KEY
 from emceepee.front.task_forms import error_of
 from emceepee.front.visit import Visit
 from emceepee.hub import Call, Forwarded, Link, Session
+from emceepee.protocol import SUBSCRIPTION_ID_META_KEY, without_meta
 from emceepee.tools import turned_call
 
 __all__ = ["ServerService"]
@@ -99,11 +99,7 @@ class ServerService:
             session.spawn(self._contained, self._notify, session, method, params)
 
     def passed_on(self, server: str, method: str, params: Mapping[str, Any]) -> JsonObject | None:
-        if server != self.name:
-            return None
-        meta = {key: value for key, value in (params.get("_meta") or {}).items() if key != SUBSCRIPTION_ID_META_KEY}
-        plain = {key: value for key, value in params.items() if key != "_meta"}
-        return {**plain, "_meta": meta} if meta else plain
+        return without_meta(params, {SUBSCRIPTION_ID_META_KEY}) if server == self.name else None
 
     async def listen(self, session: Session, uris: Sequence[str]) -> None:
         server = await self.server(session)

@@ -34,6 +34,7 @@ from emceepee.hub.call import Call, Promotion
 from emceepee.hub.link import Link
 from emceepee.hub.telemetry import CallOutcome, Telemetry
 from emceepee.hub.work import Work
+from emceepee.protocol import INVALID_PARAMS
 
 __all__ = ["CallRunner", "CancelOutcome"]
 
@@ -44,9 +45,6 @@ CancelOutcome: TypeAlias = Literal["told", "told_later", "not_told", "has_ended"
 
 CANCEL_SECONDS = 600.0
 """How long a server that is away is waited for, to be told that a task of its own is cancelled."""
-
-TASK_HAS_ENDED = -32602
-"""What a server answers to the cancellation of a task that is over."""
 
 
 class CallRunner:
@@ -183,7 +181,8 @@ class CallRunner:
                 await server.cancel_task(server_task.task_id)
                 call.server_task = None
             except PeerError as error:
-                if error.code == TASK_HAS_ENDED:
+                if error.code == INVALID_PARAMS:
+                    # What a server answers to the cancellation of a task that is over.
                     call.is_cancelling = False
                     return "has_ended"
                 call.server_task = None

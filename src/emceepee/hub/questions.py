@@ -12,7 +12,6 @@ from typing import Any
 
 from structlog import get_logger
 
-from emceepee.client import RELATED_TASK_META_KEY
 from emceepee.client import Question as ServerQuestion
 from emceepee.clock import Clock
 from emceepee.core.questions import Arrival, Question, QuestionState
@@ -25,12 +24,11 @@ from emceepee.hub.call import Call
 from emceepee.hub.calls import CallRunner
 from emceepee.hub.strays import Strays
 from emceepee.hub.telemetry import Telemetry
+from emceepee.protocol import INTERNAL_ERROR, RELATED_TASK_META_KEY, without_meta
 
 __all__ = ["QuestionDesk"]
 
 log = get_logger(__name__)
-
-INTERNAL_ERROR = -32603
 
 
 class QuestionDesk:
@@ -317,9 +315,4 @@ class QuestionDesk:
 
 def _for_clients(params: Mapping[str, Any]) -> Mapping[str, Any]:
     """A question's parameters without the server's own id of the task that asks."""
-    meta = params.get("_meta")
-    if not isinstance(meta, Mapping) or RELATED_TASK_META_KEY not in meta:
-        return params
-    kept = {key: value for key, value in meta.items() if key != RELATED_TASK_META_KEY}
-    without = {key: value for key, value in params.items() if key != "_meta"}
-    return {**without, "_meta": kept} if kept else without
+    return without_meta(params, {RELATED_TASK_META_KEY})

@@ -16,6 +16,7 @@ import anyio
 from emceepee.clock import SystemClock
 from emceepee.concurrency import task_group
 from emceepee.errors import PeerError
+from emceepee.protocol import METHOD_NOT_FOUND, meta_of
 from emceepee.wire.era import LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION
 from emceepee.wire.memory import MemoryTransport
 from emceepee.wire.peer import Peer
@@ -26,8 +27,6 @@ __all__ = ["ScriptedCall", "ScriptedServer", "form", "text_result"]
 JsonObject: TypeAlias = dict[str, Any]
 Script: TypeAlias = Callable[["ScriptedCall"], Awaitable[Any]]
 Method: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[JsonObject]]
-
-METHOD_NOT_FOUND = -32601
 
 
 def text_result(text: str) -> JsonObject:
@@ -73,7 +72,7 @@ class ScriptedCall:
         return await self._ask("sampling/createMessage", params, key)
 
     async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
-        token = (self.params.get("_meta") or {}).get("progressToken")
+        token = meta_of(self.params).get("progressToken")
         if token is not None:
             facts = {"progressToken": token, "progress": progress, "total": total, "message": message}
             told = {key: value for key, value in facts.items() if value is not None}

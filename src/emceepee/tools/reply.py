@@ -10,6 +10,7 @@ from emceepee.core.events import Delivery
 from emceepee.core.questions import Question
 from emceepee.errors import ToolError
 from emceepee.jsontext import dumps
+from emceepee.protocol import RELATED_TASK_META_KEY, SERVER_INFO_META_KEY, without_meta
 from emceepee.tools.caller import Caller
 
 __all__ = [
@@ -25,7 +26,7 @@ __all__ = [
 
 JsonObject: TypeAlias = dict[str, Any]
 
-NOT_FOR_CLIENTS = frozenset({"io.modelcontextprotocol/serverInfo", "io.modelcontextprotocol/related-task"})
+NOT_FOR_CLIENTS = frozenset({SERVER_INFO_META_KEY, RELATED_TASK_META_KEY})
 """Keys in a result's `_meta`: one is of the modern era only, the other holds a server's own task id."""
 
 
@@ -108,10 +109,6 @@ def _with_blocks(result: Mapping[str, Any], blocks: list[JsonObject]) -> JsonObj
 
 def for_clients(result: Mapping[str, Any]) -> JsonObject:
     """A server's own result, without what only its era has, and without its own task ids."""
-    passed = {key: value for key, value in result.items() if key != "resultType"}
-    meta = passed.get("_meta")
-    if isinstance(meta, Mapping) and not NOT_FOR_CLIENTS.isdisjoint(meta):
-        passed["_meta"] = {key: value for key, value in meta.items() if key not in NOT_FOR_CLIENTS}
-        if not passed["_meta"]:
-            del passed["_meta"]
+    passed = without_meta(result, NOT_FOR_CLIENTS)
+    passed.pop("resultType", None)
     return passed

@@ -19,13 +19,14 @@ from mcp_types import (
 )
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION
 
+from emceepee.protocol import TASKS_EXTENSION, with_meta
+
 __all__ = [
     "ENVELOPE_KEYS",
     "HANDSHAKE_PROTOCOL_VERSIONS",
     "LATEST_HANDSHAKE_VERSION",
     "LATEST_MODERN_VERSION",
     "LOG_LEVEL_META_KEY",
-    "TASKS_EXTENSION",
     "Era",
     "EraName",
     "HandshakeEra",
@@ -93,9 +94,6 @@ class HandshakeEra:
         return Outgoing(None if params is None else dict(params), {})
 
 
-TASKS_EXTENSION = "io.modelcontextprotocol/tasks"
-
-
 @dataclass(frozen=True, slots=True)
 class ModernEra:
     identity: Identity
@@ -103,13 +101,12 @@ class ModernEra:
     name: EraName = "modern"
 
     def dress(self, method: str, params: Mapping[str, Any] | None) -> Outgoing:
-        dressed = dict(params or {})
-        dressed["_meta"] = {
-            **(dressed.get("_meta") or {}),
+        envelope = {
             PROTOCOL_VERSION_META_KEY: self.version,
             CLIENT_INFO_META_KEY: self.identity.info,
             CLIENT_CAPABILITIES_META_KEY: self.identity.capabilities,
         }
+        dressed = with_meta(params or {}, envelope)
         headers = {"mcp-protocol-version": self.version, "mcp-method": method}
         name = dressed.get(_NAME_OF.get(method, ""))
         if isinstance(name, str):

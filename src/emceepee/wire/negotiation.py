@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND, SERVER_INFO_META_KEY, UNSUPPORTED_PROTOCOL_VERSION
 
 from emceepee.errors import ConnectFailed, ConnectionLost, PeerError, RequestTimedOut, SessionGone
+from emceepee.protocol import meta_of
 from emceepee.wire.era import (
     HANDSHAKE_PROTOCOL_VERSIONS,
     LATEST_HANDSHAKE_VERSION,
@@ -50,8 +51,7 @@ class Negotiated:
     @property
     def server_info(self) -> Mapping[str, Any]:
         """The server's name and version, which the modern era keeps in `_meta`."""
-        meta = self.answer.get("_meta")
-        info = self.answer.get("serverInfo") or (meta.get(SERVER_INFO_META_KEY) if isinstance(meta, Mapping) else None)
+        info = self.answer.get("serverInfo") or meta_of(self.answer).get(SERVER_INFO_META_KEY)
         return info if isinstance(info, Mapping) else {}
 
 
