@@ -216,3 +216,18 @@ def test_every_tool_says_what_it_is_for() -> None:
         assert len(tool["description"]) > 20
         for name, schema in tool["inputSchema"].get("properties", {}).items():
             assert schema.get("description") or "enum" in schema or name == "name", f"{tool['name']}.{name}"
+
+
+async def test_log_lines_tell_sessions_apart_but_not_their_ids(clock: FakeClock, log_lines: io.StringIO) -> None:
+    async with running_hub({"demo": ScriptedServer({"echo": echo})}, clock=clock) as running:
+        one, other = await running.client(), await running.client()
+        call = {"server": "demo", "tool": "echo", "args": {"text": "x"}}
+        for client in (one, other, one):
+            await ask_endpoint(client, "tools/call", name="execute_tool", arguments=call)
+        ids = [one.session.id, other.session.id]
+    entries = [json.loads(line) for line in log_lines.getvalue().splitlines()]
+    called = [entry["session"] for entry in entries if entry["event"] == "tool_execution_complete"]
+    assert called == [called[0], called[1], called[0]]
+    connected = [entry["session"] for entry in entries if entry["event"] == "server_connected"]
+    assert sorted(connected) == sorted(set(called))
+    assert not any(session_id in log_lines.getvalue() for session_id in ids)

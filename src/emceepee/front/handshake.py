@@ -101,7 +101,7 @@ class HandshakeClient:
     async def respond(self, request: Request, served: ServedRequest) -> JsonObject:
         """The response message to a request; a client that has read it may use the id again at once."""
         try:
-            with self.session.in_use():
+            with self.session.in_use(), self.session.in_logs():
                 return await answered(request, lambda: self._answer(request, served))
         finally:
             self.release(served)
@@ -109,7 +109,7 @@ class HandshakeClient:
     async def take_up(self, request: Request, served: ServedRequest, task_id: str | None) -> JsonObject:
         """As `respond`, when its client comes back for a request that was given up, and went on as a task at best."""
         try:
-            with self.session.in_use():
+            with self.session.in_use(), self.session.in_logs():
                 return await answered(request, lambda: self._go_on(request, served, task_id))
         finally:
             self.release(served)

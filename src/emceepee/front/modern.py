@@ -110,7 +110,7 @@ class ModernRequests:
         async def run() -> JsonObject:
             session = await self._session(service, client, request, principal, workspace)
             visit = Visit(self._hub, session, client, request, served, may_spawn=self._may_spawn, headers=headers)
-            with session.in_use():
+            with session.in_use(), session.in_logs():
                 try:
                     return await self._answer(service, visit)
                 except PeerError as error:

@@ -253,6 +253,10 @@ class Hub:
         return [session for session in self.sessions.values() if not session.is_closing]
 
     async def _run_session(self, session: Session, *, task_status: anyio.abc.TaskStatus[None]) -> None:
+        with session.in_logs():
+            await self._run_to_its_end(session, task_status)
+
+    async def _run_to_its_end(self, session: Session, task_status: anyio.abc.TaskStatus[None]) -> None:
         try:
             await session.run(on_open=lambda: self.sessions.update({session.id: session}), task_status=task_status)
         except Exception:

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import anyio
 import anyio.abc
 from structlog import get_logger
+from structlog.contextvars import bound_contextvars
 
 from emceepee.client import ClientOptions, EraChoice, Http, Question, ServerConnection, Target, connect
 from emceepee.clock import Clock
@@ -64,6 +65,7 @@ class Link:
         clock: Clock,
         tasks: anyio.abc.TaskGroup,
         *,
+        session_log_name: str,
         find_target: Callable[[ServerConfig], Target],
         sessions: ServerSessions,
         wishes: Wishes,
@@ -86,6 +88,7 @@ class Link:
         self._sink = sink
         self._clock = clock
         self._tasks = tasks
+        self._session_log_name = session_log_name
         self._find_target = find_target
         self._sessions = sessions
         self._wants_new_session = False
@@ -200,7 +203,7 @@ class Link:
 
     async def _own_connections(self) -> None:
         """Connect, and again after every loss, until that is pointless or nobody wants it any more."""
-        with self._scope:
+        with self._scope, bound_contextvars(session=self._session_log_name, server=self.name):
             try:
                 # It may have been closed before this task ran for the first time.
                 while (attempt := self._attempt) is not None and self.status != "disconnected":

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from hashlib import sha256
 from typing import Any, Literal
 
 import anyio
 import anyio.abc
 from structlog import get_logger
+from structlog.contextvars import bound_contextvars
 
 from emceepee.client import Question as ServerQuestion
 from emceepee.concurrency import task_group
@@ -53,6 +55,8 @@ class Session:
         memories: SessionMemories | None = None,
     ) -> None:
         self.id = session_id
+        self.log_name = sha256(session_id.encode()).hexdigest()[:8]
+        """What logs call it: whoever reads the id there could use the session."""
         self.origin = origin or Origin()
         self.connects_to_all = False
         """Whether it wants a link to every server that there is, and not only to those that are used."""
@@ -237,6 +241,7 @@ class Session:
                 self.news,
                 self.clock,
                 self._tasks,
+                session_log_name=self.log_name,
                 find_target=self._shared.marked_target,
                 sessions=self._journal.server_sessions,
                 wishes=self._journal.wishes(server),
@@ -345,6 +350,10 @@ class Session:
         return self.state.tasks.get(task_id)
 
     # Time
+
+    def in_logs(self) -> AbstractContextManager[None]:
+        """What the body logs, and what the tasks log that it starts, names the session."""
+        return bound_contextvars(session=self.log_name)
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
