@@ -473,3 +473,19 @@ def test_what_is_arranged_with_an_issuer_is_read_as_clients_write_it(entry: dict
 def test_an_arrangement_that_lacks_something_is_refused(oauth: object) -> None:
     with pytest.raises(ValidationError):
         ServerConfig.model_validate({"name": "a", "url": "https://server.example/mcp", "oauth": oauth})
+
+
+def test_a_program_is_looked_for_where_it_would_be_started_from(path: Path, tmp_path: Path) -> None:
+    program = tmp_path / "bin" / "server"
+    program.parent.mkdir()
+    program.touch(mode=0o755)
+    assert load_one(path, {"url": "http://localhost/mcp"}).missing_program is None
+    assert load_one(path, {"command": "server"}).missing_program == "server"
+    assert load_one(path, {"command": "server", "env": {"PATH": str(program.parent)}}).missing_program is None
+    assert load_one(path, {"command": "bin/server"}).missing_program == "bin/server"
+    assert load_one(path, {"command": "bin/server", "cwd": str(tmp_path)}).missing_program is None
+
+
+def test_a_missing_program_is_named_as_it_is_written(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PLACE", SECRET)
+    assert load_one(path, {"command": "${PLACE}/server"}).missing_program == "${PLACE}/server"

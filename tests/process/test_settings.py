@@ -103,6 +103,14 @@ def test_a_variable_that_was_probably_meant_otherwise_is_logged(tmp_path: Path) 
     assert SECRET not in "".join(lines)
 
 
+def test_programs_that_are_not_there_are_logged_at_the_start(tmp_path: Path) -> None:
+    path = tmp_path / "servers.json"
+    path.write_text(json.dumps({"mcpServers": {"gone": {"command": "no-such-program"}, "here": {"command": "sh"}}}))
+    _, lines = run(tmp_path, "stdio", "--config", str(path))
+    (said,) = [entry for line in lines if (entry := json.loads(line))["event"] == "server_program_missing"]
+    assert (said["server"], said["program"]) == ("gone", "no-such-program")
+
+
 def test_roots_that_are_not_there_are_logged_and_a_token_file_is_refused_by_its_flag(tmp_path: Path) -> None:
     status, lines = run(tmp_path, "serve", "--port", "0", "--roots", "gone,.", "--token-file", "no.tok")
     said = json.loads(lines[0])

@@ -11,7 +11,7 @@ from structlog import get_logger
 from emceepee.cli import running
 from emceepee.cli.flags import given_flags
 from emceepee.cli.login import login, logout
-from emceepee.cli.watching import warn_of_ignored
+from emceepee.cli.watching import warn_of_oddities
 from emceepee.config import Configuration, Settings, Sources
 from emceepee.config.settings import LOGGING, merged
 from emceepee.config.sources import environment_layer, flag_layer, misspelt
@@ -72,7 +72,7 @@ def _configured(sources: Sources) -> Configuration:
     _configure_logging(configuration.settings)
     for variable, meant in misspelt(sources.environment).items():
         log.warning("variable_ignored", variable=variable, did_you_mean=meant)
-    warn_of_ignored(configuration)
+    warn_of_oddities(configuration)
     if missing := configuration.settings.missing_roots:
         log.warning("roots_missing", key=configuration.keys.get("roots"), roots=missing)
     if configuration.path is not None:

@@ -26,7 +26,7 @@ from emceepee.config import (
 from emceepee.config.settings import SETTING_NAMES
 from emceepee.hub import LOCAL, Hub
 
-__all__ = ["LOOK_SECONDS", "warn_of_ignored", "watching"]
+__all__ = ["LOOK_SECONDS", "warn_of_oddities", "watching"]
 
 log = get_logger(__name__)
 
@@ -72,7 +72,7 @@ class _SettingsWatcher:
         except WrongSettings as error:
             log.warning("settings_rejected", file=str(path), problems=[str(problem) for problem in error.problems])
             return
-        warn_of_ignored(after)
+        warn_of_oddities(after)
         before, self._current = self._current, after
         await self._apply(changes(before.servers, after.servers))
         if differing := _differing(before.settings, after.settings):
@@ -102,15 +102,18 @@ class _SettingsWatcher:
         return server is not None and self._registered.find(server.name) == server
 
 
-def warn_of_ignored(configuration: Configuration) -> None:
-    """Say which keys of the file look like a slip, and which names do not fit.
+def warn_of_oddities(configuration: Configuration) -> None:
+    """Say which keys of the file look like a slip, which names do not fit, and which programs are not there.
 
-    They are not refused, for the file may be another client's.
+    They are not refused, for the file may be another client's, and a program may be installed later.
     """
     for key, meant in configuration.ignored.items():
         log.warning("settings_key_ignored", file=str(configuration.path), key=key, did_you_mean=meant)
     for name, known_as in configuration.renamed.items():
         log.warning("settings_server_renamed", file=str(configuration.path), server=name, known_as=known_as)
+    for server in configuration.servers:
+        if (program := server.missing_program) is not None:
+            log.warning("server_program_missing", server=server.name, program=program)
 
 
 def _differing(before: Settings, after: Settings) -> list[str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, TypeAlias
 from urllib.parse import urlsplit, urlunsplit
@@ -134,6 +136,16 @@ class ServerConfig(BaseModel):
     @property
     def is_program(self) -> bool:
         return self.command is not None
+
+    @property
+    def missing_program(self) -> str | None:
+        """The command, as it is written, if there is no such program here."""
+        if self.command is None:
+            return None
+        # A path is taken from where the program would be started, a bare name is looked up in its own PATH.
+        program = os.path.join(self.cwd, self.command) if self.cwd and os.path.dirname(self.command) else self.command
+        found = shutil.which(program, path=self.env.get("PATH"))
+        return str(self._written.get("command", self.command)) if found is None else None
 
     @property
     def may_use_oauth(self) -> bool:
