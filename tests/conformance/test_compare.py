@@ -1,6 +1,9 @@
 """The comparison can fail: a proxy that breaks, drops or hides a check does not get past it."""
 
+import pytest
+
 from tests.conformance.compare import Check, lost, unmet
+from tests.conformance.suite import SecondRun, run_patiently
 
 PING = Check("ping", "ping", "SUCCESS")
 PING_SCHEMA = Check("ping", "wire-schema-valid", "SUCCESS")
@@ -95,3 +98,15 @@ def test_more_checks_may_pass_through_the_hub() -> None:
 def test_what_is_unmet_is_told_with_its_reason() -> None:
     checks = [*DIRECT, Check("a", "b", "FAILURE", "why"), Check("a", "c", "WARNING")]
     assert unmet(checks) == ["a b: FAILURE why", "a c: WARNING"]
+
+
+def test_what_needed_a_second_run_is_said() -> None:
+    runs = iter([[Check("scenario", "check", "FAILURE", "too late")], [Check("scenario", "check", "SUCCESS")]])
+    with pytest.warns(SecondRun, match="scenario check: FAILURE too late"):
+        found = run_patiently(lambda: next(runs), unmet)
+    assert unmet(found) == []
+
+
+def test_what_passes_is_run_once() -> None:
+    runs = iter([[Check("scenario", "check", "SUCCESS")]])
+    assert len(run_patiently(lambda: next(runs), unmet)) == 1
