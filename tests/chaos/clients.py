@@ -31,6 +31,9 @@ GLANCE_MS = 1000
 TTL_MS = 20_000
 """Longer than any call takes whose server lives; a call whose server was stopped for good ends by it."""
 
+PATIENCE_S = 0.1
+"""Of a client that gives up."""
+
 FOUND_LIMIT_S = 60
 """Until a call that its client has given up must have shown up as a task; the hub waits ten seconds for the client."""
 
@@ -146,8 +149,8 @@ class ChaosClient:
         life, cursor = self._hub.life, self._newest_event
         request = {"server": server, "tool": tool, "args": args, **options}
         try:
-            with anyio.move_on_after(0.1 if gives_up else None) as patience:
-                result = await self.call("execute_tool", **request)
+            with anyio.CancelScope() as patience:
+                result = await self.call("execute_tool", patience if gives_up else None, **request)
             if patience.cancelled_caught:
                 call.was_abandoned = True
                 self._records.cut_responses[self.session_id] += 1
@@ -262,8 +265,9 @@ class ChaosClient:
             except HubDied:
                 continue
 
-    async def call(self, tool: str, /, **arguments: Any) -> JsonObject:
-        """
+    async def call(self, tool: str, patience: anyio.CancelScope | None = None, /, **arguments: Any) -> JsonObject:
+        """The result of a tool; `patience` ends soon after the request is out, for before that there is no call.
+
         Raises:
             HubDied: there was no whole response; the next hub is up by now.
             SessionGone: the hub does not know us.
@@ -272,8 +276,13 @@ class ChaosClient:
         life = self._hub.life
         params = {"name": tool, "arguments": arguments}
         message = {"jsonrpc": "2.0", "id": next(self._ids), "method": "tools/call", "params": params}
+
+        async def on_progress(step: str, _facts: object) -> None:
+            if patience is not None and step.endswith("send_request_body.complete"):
+                patience.deadline = anyio.current_time() + PATIENCE_S
+
         try:
-            response = await self.http.post(self._hub.url, json=message)
+            response = await self.http.post(self._hub.url, json=message, extensions={"trace": on_progress})
             answer = _answer_in(response, message["id"])
         except (httpx2.TransportError, EOFError):
             self._records.cut_responses[self.session_id] += 1
