@@ -194,8 +194,9 @@ class Handshake(_Client):
         """Respond to what the front has asked."""
         await self._respond({"jsonrpc": "2.0", "id": request["id"], "result": result})
 
-    async def refuse(self, request: JsonObject, code: int, message: str) -> None:
-        await self._respond({"jsonrpc": "2.0", "id": request["id"], "error": {"code": code, "message": message}})
+    async def refuse(self, request: JsonObject, code: int, message: str, **facts: Any) -> None:
+        error = {"code": code, "message": message, **facts}
+        await self._respond({"jsonrpc": "2.0", "id": request["id"], "error": error})
 
     async def _respond(self, message: JsonObject) -> None:
         exchange = self.post(message)

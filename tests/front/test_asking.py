@@ -135,9 +135,10 @@ async def test_an_error_as_an_answer_reaches_the_server_with_its_code(clock: Fak
     async with front({"demo": ScriptedServer({"ask": ask})}, clock=clock) as world:
         client = await world.handshake(CAN_ELICIT)
         exchange, question = await asked(world, client)
-        await client.refuse(question, -32042, "not today")
+        await client.refuse(question, -32042, "not today", data={"until": "tomorrow"})
         assert (await exchange.result())["content"][0]["text"] == "went on"
-        assert [(error.code, error.message) for error in errors] == [(-32042, "not today")]
+        (refused,) = errors
+        assert (refused.code, refused.message, refused.data) == (-32042, "not today", {"until": "tomorrow"})
         exchange, question = await asked(world, client)
         await client.answer(question, {"content": {"name": "Ada"}})
         assert (await exchange.result())["content"][0]["text"] == "went on"

@@ -7,8 +7,10 @@ from typing import Any
 import anyio
 import pytest
 
+from emceepee.protocol import RELATED_TASK_META_KEY
 from emceepee.testing import Answer, FakeClock, ScriptedServer, running_hub, settle
-from tests.front.clients import TASKS, front
+from tests.front.clients import TASKS, Handshake, front
+from tests.front.test_asking import asked_in, withdrawn_in
 from tests.interaction.gates import Gate, ask_name
 
 pytestmark = pytest.mark.anyio
@@ -134,3 +136,126 @@ async def test_a_question_outlives_the_call_that_it_is_shown_with(clock: FakeClo
         await client.request("tasks/update", {"taskId": second_task, "inputResponses": {key: ADA}}).result()
         assert text_of(await calls[2].result()) == "hello Ada"
         second.opened.set()
+
+
+async def test_a_call_that_was_abandoned_with_its_question_does_not_take_the_next_ones_question(
+    clock: FakeClock,
+) -> None:
+    async with front({"demo": ScriptedServer({"ask": ask_name})}, clock=clock) as world:
+        client = world.modern(CAN_ELICIT, url=URL)
+        abandoned = await client.request("tools/call", {"name": "ask"}).result()
+        assert abandoned["resultType"] == "input_required"
+        second = await client.request("tools/call", {"name": "ask"}).result()
+        assert second["resultType"] == "input_required"
+        answers = dict.fromkeys(second["inputRequests"], ADA)
+        retry = {"name": "ask", "requestState": second["requestState"], "inputResponses": answers}
+        assert text_of(await client.request("tools/call", retry).result()) == "hello Ada"
+
+
+async def test_of_two_tasks_that_ask_each_has_a_question(clock: FakeClock) -> None:
+    async with front({"demo": ScriptedServer({"ask": ask_name})}, clock=clock) as world:
+        client = world.modern({**CAN_ELICIT, **TASKS}, url=URL)
+        ids = [(await client.request("tools/call", {"name": "ask"}).result())["taskId"] for _ in range(3)]
+        asked = [list((await client.task(task_id))["inputRequests"]) for task_id in ids]
+        assert [len(keys) for keys in asked] == [1, 1, 1]
+
+
+CALL_AS_TASK = [
+    pytest.param(URL, {"name": "ask", "task": {}}, id="transparent"),
+    pytest.param(
+        "/mcp", {"name": "execute_tool", "arguments": {"server": "demo", "tool": "ask"}, "task": {}}, id="tools"
+    ),
+]
+
+
+async def two_tasks(client: Handshake, params: dict[str, Any]) -> list[str]:
+    tasks = [(await client.request("tools/call", params).result())["task"] for _ in range(2)]
+    await settle()
+    return [task["taskId"] for task in tasks]
+
+
+@pytest.mark.parametrize(("url", "params"), CALL_AS_TASK)
+async def test_two_tasks_of_a_handshake_client_both_ask_on_their_streams(
+    clock: FakeClock, url: str, params: dict[str, Any]
+) -> None:
+    async with front({"demo": ScriptedServer({"ask": ask_name})}, clock=clock) as world:
+        client = await world.handshake(CAN_ELICIT, url=url)
+        ids = await two_tasks(client, params)
+        for task_id in ids:
+            assert (await client.request("tasks/get", {"taskId": task_id}).result())["status"] == "input_required"
+        streams = [client.request("tasks/result", {"taskId": task_id}) for task_id in ids]
+        await settle()
+        for stream, task_id in zip(streams, ids, strict=True):
+            (question,) = asked_in(stream)
+            assert question["params"]["_meta"][RELATED_TASK_META_KEY] == {"taskId": task_id}
+            await client.answer(question, ADA)
+        assert [text_of(await stream.result()) for stream in streams] == ["hello Ada", "hello Ada"]
+
+
+@pytest.mark.parametrize(("url", "params"), CALL_AS_TASK)
+async def test_a_client_that_waits_for_one_of_two_tasks_is_asked_all_that_it_may_wait_for(
+    clock: FakeClock, url: str, params: dict[str, Any]
+) -> None:
+    async with front({"demo": ScriptedServer({"ask": ask_name})}, clock=clock) as world:
+        client = await world.handshake(CAN_ELICIT, url=url)
+        _, waited_for = await two_tasks(client, params)
+        stream = client.request("tasks/result", {"taskId": waited_for})
+        await settle()
+        for question in asked_in(stream):
+            await client.answer(question, ADA)
+        assert text_of(await stream.result()) == "hello Ada"
+
+
+async def test_a_question_moves_to_the_stream_of_the_task_that_is_left(clock: FakeClock) -> None:
+    async with front({"demo": ScriptedServer({"ask": ask_name})}, clock=clock) as world:
+        client = await world.handshake(CAN_ELICIT, url=URL)
+        ids = await two_tasks(client, {"name": "ask", "task": {}})
+        streams = [client.request("tasks/result", {"taskId": task_id}) for task_id in ids]
+        await settle()
+        (question,) = asked_in(streams[1])
+        await client.request("tasks/cancel", {"taskId": ids[0]}).result()
+        await settle()
+        asked = [message for message in asked_in(streams[1]) if message["id"] not in withdrawn_in(streams[1])]
+        for question in asked:
+            await client.answer(question, ADA)
+        assert text_of(await streams[1].result()) == "hello Ada"
+
+
+async def test_a_client_is_asked_where_it_waits_though_the_question_is_shown_with_another_task(
+    clock: FakeClock,
+) -> None:
+    slow = Gate()
+    async with front({"demo": ScriptedServer({"slow": slow, "ask": ask_name})}, clock=clock) as world:
+        client = await world.handshake(CAN_ELICIT, url=URL)
+        first, second = [
+            (await client.request("tools/call", {"name": name, "task": {}}).result())["task"]["taskId"]
+            for name in ("slow", "ask")
+        ]
+        await settle()
+        assert (await client.request("tasks/get", {"taskId": first}).result())["status"] == "input_required"
+        stream = client.request("tasks/result", {"taskId": second})
+        await settle()
+        (question,) = asked_in(stream)
+        assert question["params"]["_meta"][RELATED_TASK_META_KEY] == {"taskId": second}
+        assert (await client.request("tasks/get", {"taskId": first}).result())["status"] == "working"
+        await client.answer(question, ADA)
+        assert text_of(await stream.result()) == "hello Ada"
+        slow.opened.set()
+        assert text_of(await client.request("tasks/result", {"taskId": first}).result()) == "done"
+
+
+async def test_a_client_that_waits_for_one_task_is_asked_one_question_after_the_other(clock: FakeClock) -> None:
+    async with front({"demo": ScriptedServer({"ask": ask_name})}, clock=clock) as world:
+        client = await world.handshake(CAN_ELICIT, url=URL)
+        call = {"name": "ask", "task": {}}
+        ids = [(await client.request("tools/call", call).result())["task"]["taskId"] for _ in range(3)]
+        await settle()
+        stream = client.request("tasks/result", {"taskId": ids[2]})
+        await settle()
+        answered: set[str] = set()
+        while open_now := [question for question in asked_in(stream) if question["id"] not in answered]:
+            (question,) = open_now
+            answered.add(question["id"])
+            await client.answer(question, ADA)
+            await settle()
+        assert text_of(await stream.result()) == "hello Ada"

@@ -94,13 +94,13 @@ class Question:
         """Answer an elicitation that the user dismissed without choosing."""
         await self.respond({"action": "cancel"})
 
-    async def reject(self, reason: str = "The request was rejected", code: int = REJECTED) -> None:
-        """Refuse to answer: the server gets an error.
+    async def reject(self, reason: str = "The request was rejected", code: int = REJECTED, data: object = None) -> None:
+        """Refuse to answer: the server gets an error, with these facts.
 
         Raises:
             QuestionSettled: as for `respond`.
         """
-        self._settle("rejected", reason, PeerError(code, reason))
+        self._settle("rejected", reason, PeerError(code, reason, data))
 
     def withdraw(self, how: Literal["withdrawn", "lost"], reason: str) -> None:
         """Nobody needs the answer any more; does nothing for a question that is settled."""

@@ -53,6 +53,8 @@ class ServedRequest(Attendant):
         """Called by the front when the hub ends: the request ends as well, with a response if it has one to give."""
         self.task_id: Callable[[], str | None] = lambda: None
         """The task that its work goes on as, if it does."""
+        self.is_for_task = False
+        """Whether the client wants a task of 2025-11-25, which asks on the stream of its `tasks/result`."""
         self.hears_logs = False
         """Whether the server's log messages go to the client as they come."""
         self._post = post
@@ -101,7 +103,9 @@ class ServedRequest(Attendant):
         return self._asking is not None and self._asking.client.can_be_asked(kind, params)
 
     def can_ask_back(self, kind: QuestionKind, params: Mapping[str, Any]) -> bool:
-        return self._client is not None and self._client.is_modern and self._client.can_be_asked(kind, params)
+        if self._client is None or not (self._client.is_modern or self.is_for_task):
+            return False
+        return self._client.can_be_asked(kind, params)
 
     def ask(self, question: Question) -> None:
         if self._asking is not None:

@@ -32,6 +32,7 @@ class Visit:
         task = self.params.get("task")
         if isinstance(task, Mapping) and self.client.understands_resuming:
             self.asked_for_task = task
+            self.served.is_for_task = True
 
     @property
     def method(self) -> str:

@@ -6,6 +6,7 @@ answer, the timeout, the server taking it back, the end of the call, the connect
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any
@@ -68,9 +69,9 @@ class QuestionDesk:
         """Record a question, and put it to the client, or else make a task of the call that waits for its answer."""
         call = question.belongs_to.call
         task_id = None
-        asked = self._whom_to_ask(server, question)
         if isinstance(call, Call):
-            if asked is None and call.task_id is None and self._calls.is_live(call):
+            can_be_asked = call.attendant.can_ask(question.kind, question.params)
+            if not can_be_asked and call.task_id is None and self._calls.is_live(call):
                 self._calls.promote(call, "question")
             task_id = call.task_id
         record = self._state.questions.add(
@@ -86,11 +87,7 @@ class QuestionDesk:
         log.info(f"{question.kind}_received", request_id=record.request_id, server=server)
         if call is None:
             self._strays.add(record.request_id, self._calls.on_server(server))
-        if asked is not None:
-            self._ask(record, asked)
-            self._post(record)
-        else:
-            self._place(record)
+        self._place(record)
         return record
 
     def take_up(self, record: Question, question: ServerQuestion) -> None:
@@ -109,68 +106,89 @@ class QuestionDesk:
     # Asking a client natively
 
     def attend(self, call: Call, attendant: Attendant) -> None:
-        """A client waits for the call from now on, in place of any before it: put the call's open questions to it."""
-        self.unattend(call, call.attendant)
+        """A client waits for the call from now on, in place of any before: put to it what the call may have asked."""
+        asked_before = self._take_back(call, call.attendant)
         call.attendant = attendant
-        for record in self._state.questions.pending(task_id=call.task_id):
-            if self._waiting[record.request_id].belongs_to.call is call and attendant.can_ask(
-                record.kind, record.params
-            ):
-                self._ask(record, call)
+        for record in self._state.questions.pending(server=call.server):
+            if record.request_id in asked_before or self._call_of(record) is call:
+                self._place(record)
+        self._ask_idle_clients(call.server)
 
     def unattend(self, call: Call, attendant: Attendant) -> None:
         """The client waits for the call no longer; its questions stay in the list."""
-        for request_id, asked in list(self._asked.items()):
-            if asked == (call, attendant):
-                del self._asked[request_id]
-                attendant.withdraw(request_id, "it goes on without this request")
-                self._ask_someone_else(request_id, call)
+        asked_before = self._take_back(call, attendant)
         if call.attendant is attendant:
             call.attendant = Attendant()
+        for request_id in asked_before:
+            if (question := self._waiting.get(request_id)) is None:
+                continue
+            owner = question.belongs_to.call
+            # One that has an owner ends with it.
+            if not isinstance(owner, Call) or self._calls.is_live(owner):
+                self._place(self._state.questions.get(request_id, question.kind))
 
     def keep_for_task(self, call: Call) -> None:
         """The call has become a task: so have its questions, which are not asked on its stream any more."""
         for request_id, question in self._waiting.items():
             if question.belongs_to.call is call and call.task_id is not None:
-                self._state.questions.assign(request_id, call.task_id)
-                self._state.tasks.pause_ttl(call.task_id)
+                self._assign(self._state.questions.get(request_id, question.kind), call.task_id)
         self.unattend(call, call.attendant)
 
-    def _whom_to_ask(self, server: str, question: ServerQuestion) -> Call | None:
-        """The call whose client can be asked: the one that the question belongs to, or any, if that is unknown."""
-        call = question.belongs_to.call
-        candidates = [call] if isinstance(call, Call) else self._calls.on_server(server)
-        able = (one for one in candidates if one.attendant.can_ask(question.kind, question.params))
-        return next(able, None)
+    def _take_back(self, call: Call, attendant: Attendant) -> list[str]:
+        """Tell a client that it need not answer, at least not here; says what it was asked."""
+        taken = [request_id for request_id, asked in self._asked.items() if asked == (call, attendant)]
+        for request_id in taken:
+            del self._asked[request_id]
+            attendant.withdraw(request_id, "it goes on without this request")
+        return taken
 
-    def _ask(self, record: Question, call: Call) -> None:
-        self._asked[record.request_id] = (call, call.attendant)
-        call.attendant.ask(record)
+    def _call_of(self, record: Question) -> object:
+        """The call that it belongs to, or is shown with."""
+        return self._waiting[record.request_id].belongs_to.call or self._strays.call_of(record.request_id)
 
-    def _ask_someone_else(self, request_id: str, but: Call) -> None:
-        if (question := self._waiting.get(request_id)) is None:
-            return
-        record = self._state.questions.get(request_id, question.kind)
-        if question.belongs_to.call is but and not self._calls.is_live(but):
-            return  # It ends with its call.
-        if question.belongs_to.call is None:
-            for call in self._calls.on_server(record.server):
-                if call is not but and call.attendant.can_ask(record.kind, record.params):
-                    self._ask(record, call)
-                    return
-        self._place(record)
+    def _ask_idle_clients(self, server: str) -> None:
+        """Put strays to clients that can be asked and have nothing to answer: they may wait for just that."""
+        busy = {call for call, _ in self._asked.values()}
+        idle = [call for call in self._calls.on_server(server) if call not in busy]
+        for record in self._state.questions.pending(server=server):
+            if record.request_id not in self._asked and self._strays.can_be_put_to(idle, record):
+                self._place(record)
+                return
+
+    # Where it can be answered
 
     def _place(self, record: Question) -> None:
-        """Show it where somebody can answer it: with a call, if it is a stray, and to other sessions if need be."""
-        call = self._strays.choose(record.request_id, record.kind, record.params)
-        if call is not None:
-            task_id = call.task_id or self._calls.promote(call, "question").task_id
-            record = self._state.questions.assign(record.request_id, task_id)
+        """Put it to the client that waits for its call, and show it to other sessions if need be."""
+        call = self._waiting[record.request_id].belongs_to.call
+        if call is None:
+            record, call = self._with_a_call(record)
+        if isinstance(call, Call) and call.attendant.can_ask(record.kind, record.params):
+            self._asked[record.request_id] = (call, call.attendant)
+            call.attendant.ask(record)
+        self._post(record)
+
+    def _with_a_call(self, stray: Question) -> tuple[Question, Call | None]:
+        """The stray as it is shown with a call that lends itself, if there is one."""
+        asking = Counter(question.belongs_to.call for question in self._waiting.values())
+        call = self._strays.choose(stray, asking)
+        if call is None:
+            return self._assign(stray, None), None
+        if call.task_id is None and not call.attendant.can_ask(stray.kind, stray.params):
+            self._calls.promote(call, "question")
+        return self._assign(stray, call.task_id), call
+
+    def _assign(self, record: Question, task_id: str | None) -> Question:
+        """Have it belong to a task, or to none; the time of a task stands still while a question of it is open."""
+        if (before := record.task_id) == task_id:
+            return record
+        record = self._state.questions.assign(record.request_id, task_id)
+        if before is not None:
+            self._state.tasks.resume_ttl(before)
+            self._say_whether_it_waits(before)
+        if task_id is not None:
             self._state.tasks.pause_ttl(task_id)
             self._say_whether_it_waits(task_id)
-        elif record.task_id is not None and self._waiting[record.request_id].belongs_to.call is None:
-            record = self._state.questions.assign(record.request_id, None)
-        self._post(record)
+        return record
 
     def _post(self, record: Question, *, is_new: bool = True) -> None:
         """For other sessions to see and answer, if its own has no list: its client may not be asked, or walk away."""
@@ -192,7 +210,7 @@ class QuestionDesk:
                 self._take(record, state, reason)
                 question.withdraw("lost" if is_lost else "withdrawn", reason)
         for request_id in strays:
-            is_shown = request_id in self._asked or self._strays.call_of(request_id) is not None
+            is_shown = self._strays.call_of(request_id) is not None
             if not is_shown and (stray := self._waiting.get(request_id)) is not None:
                 self._place(self._state.questions.get(request_id, stray.kind))
 
@@ -208,7 +226,7 @@ class QuestionDesk:
         result = elicitation_result(record, action, content)
         question = self._take(record, STATE_OF_ACTION[action])
         await question.respond(result)
-        self._log_answer(record)
+        self._on_answered(record)
         return record
 
     async def answer_sampling(
@@ -227,7 +245,7 @@ class QuestionDesk:
         record = self._state.questions.get(request_id, "sampling")
         question = self._take(record, "completed")
         await question.respond(sampling_result(role, content, model, stop_reason))
-        self._log_answer(record)
+        self._on_answered(record)
         return record
 
     async def answer(self, request_id: str, result: Mapping[str, Any]) -> None:
@@ -243,7 +261,7 @@ class QuestionDesk:
             return
         self._take(record, state)
         await question.respond(result)
-        self._log_answer(record)
+        self._on_answered(record)
 
     async def refuse(self, request_id: str, error: PeerError) -> None:
         """Pass on the error that a client answered with."""
@@ -251,15 +269,15 @@ class QuestionDesk:
             return
         record = self._state.questions.get(request_id, question.kind)
         self._take(record, "rejected", error.message)
-        await question.reject(error.message, error.code)
-        self._log_answer(record)
+        await question.reject(error.message, error.code, error.data)
+        self._on_answered(record)
 
     async def reject(self, request_id: str, reason: str) -> Question:
         """Tell the server of a sampling request that nobody will answer it."""
         record = self._state.questions.get(request_id, "sampling")
         question = self._take(record, "rejected", reason)
         await question.reject(reason)
-        self._log_answer(record)
+        self._on_answered(record)
         return record
 
     async def expire(self, request_id: str) -> None:
@@ -270,6 +288,7 @@ class QuestionDesk:
         log.warning(f"{question.kind}_timeout", request_id=request_id, server=record.server)
         self._take(record, "expired", "nobody answered in time")
         await question.reject(f"No answer within {record.expires_at - record.received_at:g} s")
+        self._ask_idle_clients(record.server)
 
     async def reject_all(
         self, reason: str, server: str | None = None, *, spare: Collection[Arrival] = frozenset()
@@ -308,9 +327,10 @@ class QuestionDesk:
         text = f"waits for an answer to {waiting[0].request_id}" if waiting else "goes on after an answer"
         self._state.tasks.update(task_id, status_message=text)
 
-    def _log_answer(self, record: Question) -> None:
+    def _on_answered(self, record: Question) -> None:
         duration_ms = round((self._clock.now() - record.received_at) * 1000)
         log.info(f"{record.kind}_responded", request_id=record.request_id, duration_ms=duration_ms)
+        self._ask_idle_clients(record.server)
 
 
 def _for_clients(params: Mapping[str, Any]) -> Mapping[str, Any]:
