@@ -194,6 +194,32 @@ async def test_a_call_is_a_task_of_the_clients_protocol_where_it_wants_one(clock
         assert failed.get("error", {}).get("code") == -32602
 
 
+@pytest.mark.parametrize("modern", [False, True])
+async def test_a_task_is_ignored_where_none_is_declared(clock: FakeClock, modern: bool) -> None:
+    opened = anyio.Event()
+
+    async def read(params: Mapping[str, Any]) -> dict[str, Any]:
+        await opened.wait()
+        return {"contents": [{"uri": params["uri"], "text": "slow"}]}
+
+    demo = full(modern=modern, methods={"resources/read": read})
+    async with front({"demo": demo}, clock=clock) as world:
+        client = await world.handshake(url=ONE)
+        task = {"task": {"ttl": 5}}
+        reading = client.request("resources/read", {"uri": "demo://a", **task})
+        await settle()
+        await clock.advance(60)
+        opened.set()
+        assert plain(await reading.result()) == {"contents": [{"uri": "demo://a", "text": "slow"}]}
+        prompt = await client.request("prompts/get", {"name": "greet", **task}).result()
+        assert prompt["messages"][0]["content"]["text"] == "demo greet"
+        assert plain(await client.request("prompts/list", task).result())["prompts"][0]["name"] == "greet"
+        # In a request that the protocol does not know, it may be anything.
+        await client.request("vendor/x", {"x": 1, **task}).result()
+        assert [method for method, params in demo.received if "task" in params] == ["vendor/x"]
+        assert (await client.request("tasks/list").result())["tasks"] == []
+
+
 async def test_logs_and_progress_of_a_call_go_on_its_own_stream(clock: FakeClock) -> None:
     async def work(call: ScriptedCall) -> str:
         await call.peer.notify("notifications/message", {"level": "info", "data": "working"})

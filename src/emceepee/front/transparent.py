@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 import anyio
 from mcp.shared.inbound import validate_mcp_param_headers
 from mcp_types import INVALID_PARAMS
-from mcp_types.methods import INPUT_REQUIRED_METHODS
+from mcp_types.methods import INPUT_REQUIRED_METHODS, SPEC_CLIENT_METHODS
 from structlog import get_logger
 
 from emceepee.client import OnBehalfOf, ServerConnection
@@ -79,7 +79,7 @@ class ServerService:
                 case _:
                     return await server.forward(
                         visit.method,
-                        visit.params,
+                        _outgoing(visit),
                         client=_behalf(visit.client),
                         passes_urls=_opens_urls(visit.client),
                     )
@@ -180,7 +180,7 @@ class ServerService:
         visit.served.takes_tasks = takes_tasks = _takes_tasks(visit)
         work = Forwarded(
             visit.method,
-            visit.params,
+            _outgoing(visit),
             client=_behalf(visit.client),
             # In a task it would be the end of it: there, its client is asked.
             passes_urls=_opens_urls(visit.client) and visit.asked_for_task is None,
@@ -241,6 +241,18 @@ class ServerService:
             if visit.served.hang_up == "cancelled" and (call := session.calls.of_task(task_id)) is not None:
                 session.calls.cancel(call)
             raise
+
+
+def _outgoing(visit: Visit) -> Mapping[str, Any]:
+    """The parameters for the server.
+
+    We declare tasks for `tools/call` alone, so that `task` means nothing with other requests of the protocol. A server
+    that makes tasks of those must not see it: its client could not ask for such a task here. With a request that the
+    protocol does not know, it is a word like any other.
+    """
+    if visit.method == "tools/call" or visit.method not in SPEC_CLIENT_METHODS:
+        return visit.params
+    return {key: value for key, value in visit.params.items() if key != "task"}
 
 
 def _behalf(client: ClientFacts) -> OnBehalfOf | None:
