@@ -244,6 +244,37 @@ async def test_logs_and_progress_of_a_call_go_on_its_own_stream(clock: FakeClock
         assert [message.get("method") for message in loud.messages] == ["notifications/message", None]
 
 
+@pytest.mark.parametrize(
+    ("wished", "heard"),
+    [
+        ("debug", ["debug", "info", "loud", "warning", "error", "emergency"]),
+        ("warning", ["warning", "error", "emergency"]),
+        ("error", ["error", "emergency"]),
+        ("no level", ["info", "loud", "warning", "error", "emergency"]),
+    ],
+)
+async def test_a_modern_client_hears_what_is_severe_enough_for_its_request(
+    clock: FakeClock, wished: str, heard: list[str]
+) -> None:
+    levels = ("debug", "info", "loud", "warning", "error", "emergency")
+
+    async def log(_call: ScriptedCall) -> str:
+        for level in levels:
+            await demo.notify("notifications/message", {"level": level, "data": "x"})
+        return "done"
+
+    demo = full(tools={"log": log})
+    async with front({"demo": demo}, clock=clock) as world:
+        client = world.modern(url=ONE)
+        exchange = client.request("tools/call", {"name": "log"}, meta={"io.modelcontextprotocol/logLevel": wished})
+        await exchange.result()
+        assert [message["params"]["level"] for message in exchange.messages[:-1]] == heard
+        # A client of the handshake era has set the level at the server.
+        older = (await world.handshake(url=ONE)).request("tools/call", {"name": "log"})
+        await older.result()
+        assert [message["params"]["level"] for message in older.messages[:-1]] == list(levels)
+
+
 async def test_setting_the_level_and_the_clients_notifications_reach_the_server(clock: FakeClock) -> None:
     demo = full()
     async with front({"demo": demo}, clock=clock) as world:

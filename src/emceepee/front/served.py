@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import anyio
 
+from emceepee.core.buffers import LogLevel, is_as_severe, known_level
 from emceepee.core.progress import ProgressRelay
 from emceepee.core.questions import Question, QuestionKind
 from emceepee.front.asking import Asking, Post
@@ -53,8 +54,8 @@ class ServedRequest(Attendant):
         """Called by the front when the hub ends: the request ends as well, with a response if it has one to give."""
         self.task_id: Callable[[], str | None] = lambda: None
         """The task that its work goes on as, if it does."""
-        self.hears_logs = False
-        """Whether the server's log messages go to the client as they come."""
+        self.log_level: LogLevel | None = None
+        """The least severe of the server's log messages that go to the client as they come; None: none do."""
         self._post = post
         self._client = client
         self._asking = asking
@@ -91,7 +92,9 @@ class ServedRequest(Attendant):
             self._send_progress(self._relay.passed_on(progress, total, message))
 
     def notification(self, method: str, params: Mapping[str, Any]) -> None:
-        if self.hears_logs:
+        if self.log_level is None:
+            return
+        if method != "notifications/message" or is_as_severe(known_level(params.get("level")), self.log_level):
             self.send(method, params)
 
     def interrupted(self) -> None:

@@ -18,6 +18,7 @@ from mcp_types.methods import INPUT_REQUIRED_METHODS, SPEC_CLIENT_METHODS
 from structlog import get_logger
 
 from emceepee.client import OnBehalfOf, ServerConnection
+from emceepee.core.buffers import LogLevel, known_level
 from emceepee.core.tasks import Task
 from emceepee.errors import EmceepeeError, PeerError, WireError
 from emceepee.front.capabilities import capabilities_for
@@ -60,7 +61,7 @@ class ServerService:
         return None
 
     async def answer(self, visit: Visit) -> Outcome:
-        visit.served.hears_logs = not visit.client.is_modern or visit.client.log_level is not None
+        visit.served.log_level = _log_level(visit.client)
         if visit.method in INPUT_REQUIRED_METHODS:
             return await self._call(visit)
         server = await self.server(visit.session)
@@ -257,6 +258,14 @@ def _outgoing(visit: Visit) -> Mapping[str, Any]:
 
 def _behalf(client: ClientFacts) -> OnBehalfOf | None:
     return OnBehalfOf(client.capabilities, client.info) if client.is_modern else None
+
+
+def _log_level(client: ClientFacts) -> LogLevel | None:
+    """The least severe messages that it wants to hear with its request."""
+    if not client.is_modern:
+        # It has told the server, once and for all.
+        return "debug"
+    return None if client.log_level is None else known_level(client.log_level)
 
 
 def _takes_tasks(visit: Visit) -> bool:
