@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from emceepee.config import HubSettings, ServerConfig
 from emceepee.errors import PeerError
 from emceepee.front.templates import fits
-from emceepee.testing import FakeClock, ScriptedCall, ScriptedServer, settle, text_result
+from emceepee.testing import FakeClock, ScriptedCall, ScriptedServer, form, settle, text_result
 from tests.front.clients import TASKS, Handshake, Modern, World, front
 from tests.interaction.gates import Gate, ask_name, echo
 
@@ -163,6 +163,65 @@ async def test_a_question_comes_the_clients_own_way(clock: FakeClock, era: str, 
             retry = {**params, "inputResponses": answers, "requestState": first["requestState"]}
             result = await client.request("tools/call", retry).result()
         assert result["content"][0]["text"] == "hello Ada"
+
+
+def with_vendor(*, modern: bool) -> ScriptedServer:
+    """A server with a method of its own that tells how far it is, asks for a name, and greets."""
+
+    async def greet(params: Mapping[str, Any]) -> dict[str, Any]:
+        *_, (_, peer) = demo._channels
+        call = ScriptedCall(peer, params, modern)
+        await call.progress(1, 2, "half")
+        if modern and not call.answers():
+            asked = {"name": {"method": "elicitation/create", "params": form("Name?", name="string")}}
+            return {"resultType": "input_required", "inputRequests": asked, "requestState": "{}"}
+        answer = await call.elicit(form("Name?", name="string"), "name")
+        return {"greeting": f"hello {answer['content']['name']}"}
+
+    demo = full(modern=modern, methods={"vendor/greet": greet})
+    return demo
+
+
+@PAIRS
+async def test_a_method_that_the_protocol_does_not_know_asks_and_tells_how_far_it_is(
+    clock: FakeClock, era: str, modern: bool
+) -> None:
+    async with front({"demo": with_vendor(modern=modern)}, clock=clock) as world:
+        client = await client_of(world, era, ONE, {"elicitation": {"form": {}}})
+        token = {"progressToken": "t"}
+        progress = {"progressToken": "t", "progress": 1.0, "total": 2.0, "message": "half"}
+        if isinstance(client, Handshake):
+            exchange = client.request("vendor/greet", {"_meta": token})
+            await settle()
+            (question,) = [message for message in exchange.messages if "id" in message]
+            assert question["params"] == form("Name?", name="string")
+            await client.answer(question, ADA)
+        else:
+            asking = client.request("vendor/greet", meta=token)
+            first = await asking.result()
+            assert (first["resultType"], asking.messages[0].get("params")) == ("input_required", progress)
+            retry = {
+                "inputResponses": dict.fromkeys(first["inputRequests"], ADA),
+                "requestState": first["requestState"],
+            }
+            exchange = client.request("vendor/greet", retry, meta=token)
+        assert plain(await exchange.result()) == {"greeting": "hello Ada"}
+        if era == "handshake":
+            assert exchange.messages[0]["params"] == progress
+
+
+async def test_what_an_unknown_method_asks_of_a_client_that_cannot_be_asked_is_answered_elsewhere(
+    clock: FakeClock,
+) -> None:
+    async with front({"demo": with_vendor(modern=False)}, clock=clock) as world:
+        helper = await world.handshake()
+        clients: list[Handshake | Modern] = [await world.handshake(url=ONE), world.modern(url=ONE)]
+        for client in clients:
+            exchange = client.request("vendor/greet")
+            await settle()
+            (question,) = (await helper.call("get_elicitations")).json["elicitations"]
+            await helper.call("respond_to_elicitation", request_id=question["request_id"], **ADA)
+            assert plain(await exchange.result()) == {"greeting": "hello Ada"}
 
 
 @pytest.mark.parametrize("modern", [False, True])

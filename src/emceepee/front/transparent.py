@@ -62,7 +62,8 @@ class ServerService:
 
     async def answer(self, visit: Visit) -> Outcome:
         visit.served.log_level = _log_level(visit.client)
-        if visit.method in INPUT_REQUIRED_METHODS:
+        if visit.method in INPUT_REQUIRED_METHODS or visit.method not in SPEC_CLIENT_METHODS:
+            # What the protocol does not know may take its time, and ask, as well.
             return await self._call(visit)
         server = await self.server(visit.session)
         try:
