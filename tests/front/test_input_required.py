@@ -63,6 +63,37 @@ async def test_a_retry_with_the_answer_continues_the_call_and_starts_no_second(c
         assert demo.received_methods().count("tools/call") == (2 if modern else 1)
 
 
+@pytest.mark.parametrize("url", ["/mcp", "/mcp/server/demo"])
+@pytest.mark.parametrize("knows_tasks", [False, True])
+async def test_the_task_that_a_server_has_with_the_hub_is_no_part_of_the_question(
+    clock: FakeClock, url: str, knows_tasks: bool
+) -> None:
+    async def ask(call: ScriptedCall) -> str:
+        created = await call.peer.request(
+            "elicitation/create", {**form("Name?", name="string"), "task": {"ttl": 60_000}}
+        )
+        answer = await call.peer.request("tasks/result", {"taskId": created["task"]["taskId"]})
+        return f"hello {answer['content']['name']}"
+
+    async with front({"demo": ScriptedServer({"ask": ask})}, clock=clock) as world:
+        # With somebody there who has the tools, a server is told that it may have tasks with us.
+        await world.handshake()
+        client = world.modern({**CAN_ELICIT, **(TASKS if knows_tasks else {})}, url=url)
+        params = ASK if url == "/mcp" else {"name": "ask", "arguments": {}}
+        first = await client.request("tools/call", params).result()
+        shown = await client.task(first["taskId"]) if knows_tasks else first
+        (request,) = shown["inputRequests"].values()
+        assert request == {"method": "elicitation/create", "params": form("Name?", name="string")}
+        if knows_tasks:
+            update = {"taskId": first["taskId"], "inputResponses": answers_to(shown, ADA)}
+            await client.request("tasks/update", update).result()
+            await settle()
+            result = (await client.task(first["taskId"]))["result"]
+        else:
+            result = await retry(client, first, answers_to(shown, ADA), params).result()
+        assert result["content"][0]["text"] == "hello Ada"
+
+
 async def test_the_question_stands_in_the_list_meanwhile_and_the_first_answer_wins(clock: FakeClock) -> None:
     async with front({"demo": server()}, clock=clock) as world:
         client = world.modern(CAN_ELICIT)

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from emceepee.config import HubSettings, ServerConfig
 from emceepee.errors import PeerError
 from emceepee.front.templates import fits
-from emceepee.testing import FakeClock, ScriptedCall, ScriptedServer, settle, text_result
+from emceepee.testing import FakeClock, ScriptedCall, ScriptedServer, form, settle, text_result
 from tests.front.clients import TASKS, Handshake, Modern, World, front
 from tests.interaction.gates import Gate, ask_name, echo
 
@@ -165,6 +165,65 @@ async def test_a_question_comes_the_clients_own_way(clock: FakeClock, era: str, 
         assert result["content"][0]["text"] == "hello Ada"
 
 
+def with_vendor(*, modern: bool) -> ScriptedServer:
+    """A server with a method of its own that tells how far it is, asks for a name, and greets."""
+
+    async def greet(params: Mapping[str, Any]) -> dict[str, Any]:
+        *_, (_, peer) = demo._channels
+        call = ScriptedCall(peer, params, modern)
+        await call.progress(1, 2, "half")
+        if modern and not call.answers():
+            asked = {"name": {"method": "elicitation/create", "params": form("Name?", name="string")}}
+            return {"resultType": "input_required", "inputRequests": asked, "requestState": "{}"}
+        answer = await call.elicit(form("Name?", name="string"), "name")
+        return {"greeting": f"hello {answer['content']['name']}"}
+
+    demo = full(modern=modern, methods={"vendor/greet": greet})
+    return demo
+
+
+@PAIRS
+async def test_a_method_that_the_protocol_does_not_know_asks_and_tells_how_far_it_is(
+    clock: FakeClock, era: str, modern: bool
+) -> None:
+    async with front({"demo": with_vendor(modern=modern)}, clock=clock) as world:
+        client = await client_of(world, era, ONE, {"elicitation": {"form": {}}})
+        token = {"progressToken": "t"}
+        progress = {"progressToken": "t", "progress": 1.0, "total": 2.0, "message": "half"}
+        if isinstance(client, Handshake):
+            exchange = client.request("vendor/greet", {"_meta": token})
+            await settle()
+            (question,) = [message for message in exchange.messages if "id" in message]
+            assert question["params"] == form("Name?", name="string")
+            await client.answer(question, ADA)
+        else:
+            asking = client.request("vendor/greet", meta=token)
+            first = await asking.result()
+            assert (first["resultType"], asking.messages[0].get("params")) == ("input_required", progress)
+            retry = {
+                "inputResponses": dict.fromkeys(first["inputRequests"], ADA),
+                "requestState": first["requestState"],
+            }
+            exchange = client.request("vendor/greet", retry, meta=token)
+        assert plain(await exchange.result()) == {"greeting": "hello Ada"}
+        if era == "handshake":
+            assert exchange.messages[0]["params"] == progress
+
+
+async def test_what_an_unknown_method_asks_of_a_client_that_cannot_be_asked_is_answered_elsewhere(
+    clock: FakeClock,
+) -> None:
+    async with front({"demo": with_vendor(modern=False)}, clock=clock) as world:
+        helper = await world.handshake()
+        clients: list[Handshake | Modern] = [await world.handshake(url=ONE), world.modern(url=ONE)]
+        for client in clients:
+            exchange = client.request("vendor/greet")
+            await settle()
+            (question,) = (await helper.call("get_elicitations")).json["elicitations"]
+            await helper.call("respond_to_elicitation", request_id=question["request_id"], **ADA)
+            assert plain(await exchange.result()) == {"greeting": "hello Ada"}
+
+
 @pytest.mark.parametrize("modern", [False, True])
 async def test_a_call_is_a_task_of_the_clients_protocol_where_it_wants_one(clock: FakeClock, modern: bool) -> None:
     gate = Gate()
@@ -194,6 +253,32 @@ async def test_a_call_is_a_task_of_the_clients_protocol_where_it_wants_one(clock
         assert failed.get("error", {}).get("code") == -32602
 
 
+@pytest.mark.parametrize("modern", [False, True])
+async def test_a_task_is_ignored_where_none_is_declared(clock: FakeClock, modern: bool) -> None:
+    opened = anyio.Event()
+
+    async def read(params: Mapping[str, Any]) -> dict[str, Any]:
+        await opened.wait()
+        return {"contents": [{"uri": params["uri"], "text": "slow"}]}
+
+    demo = full(modern=modern, methods={"resources/read": read})
+    async with front({"demo": demo}, clock=clock) as world:
+        client = await world.handshake(url=ONE)
+        task = {"task": {"ttl": 5}}
+        reading = client.request("resources/read", {"uri": "demo://a", **task})
+        await settle()
+        await clock.advance(60)
+        opened.set()
+        assert plain(await reading.result()) == {"contents": [{"uri": "demo://a", "text": "slow"}]}
+        prompt = await client.request("prompts/get", {"name": "greet", **task}).result()
+        assert prompt["messages"][0]["content"]["text"] == "demo greet"
+        assert plain(await client.request("prompts/list", task).result())["prompts"][0]["name"] == "greet"
+        # In a request that the protocol does not know, it may be anything.
+        await client.request("vendor/x", {"x": 1, **task}).result()
+        assert [method for method, params in demo.received if "task" in params] == ["vendor/x"]
+        assert (await client.request("tasks/list").result())["tasks"] == []
+
+
 async def test_logs_and_progress_of_a_call_go_on_its_own_stream(clock: FakeClock) -> None:
     async def work(call: ScriptedCall) -> str:
         await call.peer.notify("notifications/message", {"level": "info", "data": "working"})
@@ -216,6 +301,49 @@ async def test_logs_and_progress_of_a_call_go_on_its_own_stream(clock: FakeClock
         loud = modern.request("tools/call", params, meta={"io.modelcontextprotocol/logLevel": "debug"})
         await loud.result()
         assert [message.get("method") for message in loud.messages] == ["notifications/message", None]
+
+
+@pytest.mark.parametrize(
+    ("wished", "heard"),
+    [
+        ("debug", ["debug", "info", "loud", "warning", "error", "emergency"]),
+        ("warning", ["warning", "error", "emergency"]),
+        ("error", ["error", "emergency"]),
+        ("no level", ["info", "loud", "warning", "error", "emergency"]),
+    ],
+)
+async def test_a_modern_client_hears_what_is_severe_enough_for_its_request(
+    clock: FakeClock, wished: str, heard: list[str]
+) -> None:
+    levels = ("debug", "info", "loud", "warning", "error", "emergency")
+
+    async def log(_call: ScriptedCall) -> str:
+        for level in levels:
+            await demo.notify("notifications/message", {"level": level, "data": "x"})
+        return "done"
+
+    demo = full(tools={"log": log})
+    async with front({"demo": demo}, clock=clock) as world:
+        client = world.modern(url=ONE)
+        exchange = client.request("tools/call", {"name": "log"}, meta={"io.modelcontextprotocol/logLevel": wished})
+        await exchange.result()
+        assert [message["params"]["level"] for message in exchange.messages[:-1]] == heard
+        # A client of the handshake era has set the level at the server.
+        older = (await world.handshake(url=ONE)).request("tools/call", {"name": "log"})
+        await older.result()
+        assert [message["params"]["level"] for message in older.messages[:-1]] == list(levels)
+
+
+async def test_a_modern_client_hears_a_vendors_notification_whatever_it_wants_of_logs(clock: FakeClock) -> None:
+    async def work(call: ScriptedCall) -> str:
+        await call.peer.notify("notifications/vendor", {"step": 1})
+        await call.peer.notify("notifications/message", {"level": "emergency", "data": "x"})
+        return "done"
+
+    async with front({"demo": full(tools={"work": work})}, clock=clock) as world:
+        exchange = world.modern(url=ONE).request("tools/call", {"name": "work"})
+        await exchange.result()
+        assert [message.get("method") for message in exchange.messages] == ["notifications/vendor", None]
 
 
 async def test_setting_the_level_and_the_clients_notifications_reach_the_server(clock: FakeClock) -> None:

@@ -13,13 +13,31 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from emceepee.clock import Clock, isoformat
 
-__all__ = ["LOG_LEVELS", "LogEntry", "LogLevel", "LogSource", "Notification", "ServerBuffers"]
+__all__ = [
+    "LOG_LEVELS",
+    "LogEntry",
+    "LogLevel",
+    "LogSource",
+    "Notification",
+    "ServerBuffers",
+    "is_as_severe",
+    "known_level",
+]
 
 LogSource: TypeAlias = Literal["protocol", "stderr"]
 LogLevel: TypeAlias = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 
 LOG_LEVELS: tuple[LogLevel, ...] = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 """From the least to the most severe."""
+
+
+def known_level(level: object) -> LogLevel:
+    """The level that somebody named; what is none counts as info."""
+    return next((known for known in LOG_LEVELS if known == level), "info")
+
+
+def is_as_severe(level: LogLevel, least: LogLevel) -> bool:
+    return LOG_LEVELS.index(level) >= LOG_LEVELS.index(least)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +120,13 @@ class ServerBuffers:
 
     def add_log(self, server: str, source: LogSource, entry: Mapping[str, Any]) -> None:
         """Keep a `notifications/message`, or a line of output dressed as one; an unknown level counts as info."""
-        level, logger = entry.get("level"), entry.get("logger")
+        logger = entry.get("logger")
         self._logs.add(
             LogEntry(
                 server=server,
                 received_at=self._clock.now(),
                 source=source,
-                level=level if level in LOG_LEVELS else "info",
+                level=known_level(entry.get("level")),
                 logger=logger if isinstance(logger, str) else None,
                 data=entry.get("data"),
             )
@@ -132,9 +150,9 @@ class ServerBuffers:
         peek: bool = False,
     ) -> list[LogEntry]:
         """Entries of at least `level`."""
-        severe = frozenset(LOG_LEVELS[LOG_LEVELS.index(level) :])
 
         def wanted(entry: LogEntry) -> bool:
-            return server in (None, entry.server) and entry.level in severe and source in (None, entry.source)
+            is_asked_for = server in (None, entry.server) and source in (None, entry.source)
+            return is_asked_for and is_as_severe(entry.level, level)
 
         return self._logs.read(wanted, limit, peek=peek)

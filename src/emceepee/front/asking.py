@@ -18,7 +18,7 @@ from emceepee.front.jsonrpc import Response
 from emceepee.hub import Session
 from emceepee.protocol import RELATED_TASK_META_KEY, with_meta
 
-__all__ = ["Asking", "Post", "method_of"]
+__all__ = ["Asking", "Post", "request_of"]
 
 JsonObject: TypeAlias = dict[str, Any]
 Post: TypeAlias = Callable[[JsonObject], None]
@@ -30,8 +30,10 @@ _METHOD_OF: Mapping[QuestionKind, str] = {
 }
 
 
-def method_of(kind: QuestionKind) -> str:
-    return _METHOD_OF[kind]
+def request_of(question: Question) -> JsonObject:
+    """A question as a client is asked it, by a request or in a result; the task that its server has with us is ours."""
+    params = {key: value for key, value in question.params.items() if key != "task"}
+    return {"method": _METHOD_OF[question.kind], "params": params}
 
 
 @dataclass(slots=True)
@@ -73,11 +75,11 @@ class Asking:
     def ask(self, question: Question, post: Post) -> None:
         own_id = next(self._ids)
         self._open[own_id] = question.request_id
-        params = dict(question.params)
-        params.pop("task", None)
+        request = request_of(question)
         if question.task_id is not None:
-            params = with_meta(params, {RELATED_TASK_META_KEY: {"taskId": question.task_id}})
-        post({"jsonrpc": "2.0", "id": own_id, "method": method_of(question.kind), "params": params})
+            related = {RELATED_TASK_META_KEY: {"taskId": question.task_id}}
+            request["params"] = with_meta(request["params"], related)
+        post({"jsonrpc": "2.0", "id": own_id, **request})
 
     def withdraw(self, request_id: str, reason: str, post: Post) -> None:
         """Tell the client that a question needs no answer any more; one that it has answered is forgotten already."""

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import anyio
 
+from emceepee.core.buffers import LogLevel, is_as_severe, known_level
 from emceepee.core.progress import ProgressRelay
 from emceepee.core.questions import Question, QuestionKind
 from emceepee.front.asking import Asking, Post
@@ -55,8 +56,10 @@ class ServedRequest(Attendant):
         """The task that its work goes on as, if it does."""
         self.is_for_task = False
         """Whether the client wants a task of 2025-11-25, which asks on the stream of its `tasks/result`."""
-        self.hears_logs = False
-        """Whether the server's log messages go to the client as they come."""
+        self.hears_server = False
+        """Whether what the server says while it works on the call goes to the client as it comes."""
+        self.log_level: LogLevel | None = None
+        """The least severe of its log messages among that; None: none of them."""
         self._post = post
         self._client = client
         self._asking = asking
@@ -93,8 +96,11 @@ class ServedRequest(Attendant):
             self._send_progress(self._relay.passed_on(progress, total, message))
 
     def notification(self, method: str, params: Mapping[str, Any]) -> None:
-        if self.hears_logs:
+        if self.hears_server and (method != "notifications/message" or self._wants_log(params)):
             self.send(method, params)
+
+    def _wants_log(self, message: Mapping[str, Any]) -> bool:
+        return self.log_level is not None and is_as_severe(known_level(message.get("level")), self.log_level)
 
     def interrupted(self) -> None:
         self._on_interrupted()

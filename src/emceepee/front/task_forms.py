@@ -11,7 +11,7 @@ from emceepee.clock import isoformat
 from emceepee.core.questions import Question, QuestionKind
 from emceepee.core.tasks import Task
 from emceepee.errors import PeerError
-from emceepee.front.asking import method_of
+from emceepee.front.asking import request_of
 from emceepee.front.client import ClientFacts
 from emceepee.front.jsonrpc import error_object
 from emceepee.hub import Session
@@ -65,10 +65,7 @@ def handshake_task(session: Session, task: Task) -> JsonObject:
 
 def input_requests(questions: list[Question]) -> JsonObject:
     """Open questions under the ids that they have everywhere."""
-    return {
-        question.request_id: {"method": method_of(question.kind), "params": dict(question.params)}
-        for question in questions
-    }
+    return {question.request_id: request_of(question) for question in questions}
 
 
 def error_of(task: Task) -> PeerError:

@@ -14,10 +14,11 @@ from weakref import WeakKeyDictionary
 import anyio
 from mcp.shared.inbound import validate_mcp_param_headers
 from mcp_types import INVALID_PARAMS
-from mcp_types.methods import INPUT_REQUIRED_METHODS
+from mcp_types.methods import INPUT_REQUIRED_METHODS, SPEC_CLIENT_METHODS
 from structlog import get_logger
 
 from emceepee.client import OnBehalfOf, ServerConnection
+from emceepee.core.buffers import LogLevel, known_level
 from emceepee.core.tasks import Task
 from emceepee.errors import EmceepeeError, PeerError, WireError
 from emceepee.front.capabilities import capabilities_for
@@ -60,8 +61,9 @@ class ServerService:
         return None
 
     async def answer(self, visit: Visit) -> Outcome:
-        visit.served.hears_logs = not visit.client.is_modern or visit.client.log_level is not None
-        if visit.method in INPUT_REQUIRED_METHODS:
+        _let_hear_server(visit)
+        if visit.method in INPUT_REQUIRED_METHODS or visit.method not in SPEC_CLIENT_METHODS:
+            # What the protocol does not know may take its time, and ask, as well.
             return await self._call(visit)
         server = await self.server(visit.session)
         try:
@@ -79,7 +81,7 @@ class ServerService:
                 case _:
                     return await server.forward(
                         visit.method,
-                        visit.params,
+                        _outgoing(visit),
                         client=_behalf(visit.client),
                         passes_urls=_opens_urls(visit.client),
                     )
@@ -180,7 +182,7 @@ class ServerService:
         visit.served.takes_tasks = takes_tasks = _takes_tasks(visit)
         work = Forwarded(
             visit.method,
-            visit.params,
+            _outgoing(visit),
             client=_behalf(visit.client),
             # In a task it would be the end of it: there, its client is asked.
             passes_urls=_opens_urls(visit.client) and visit.asked_for_task is None,
@@ -243,8 +245,30 @@ class ServerService:
             raise
 
 
+def _outgoing(visit: Visit) -> Mapping[str, Any]:
+    """The parameters for the server.
+
+    We declare tasks for `tools/call` alone, so that `task` means nothing with other requests of the protocol. A server
+    that makes tasks of those must not see it: its client could not ask for such a task here. With a request that the
+    protocol does not know, it is a word like any other.
+    """
+    if visit.method == "tools/call" or visit.method not in SPEC_CLIENT_METHODS:
+        return visit.params
+    return {key: value for key, value in visit.params.items() if key != "task"}
+
+
 def _behalf(client: ClientFacts) -> OnBehalfOf | None:
     return OnBehalfOf(client.capabilities, client.info) if client.is_modern else None
+
+
+def _let_hear_server(visit: Visit) -> None:
+    """What the server says during the request is for its client; of logs, as much as it asked for."""
+    visit.served.hears_server = True
+    if not visit.client.is_modern:
+        # It has told the server, once and for all.
+        visit.served.log_level = "debug"
+    elif visit.client.log_level is not None:
+        visit.served.log_level = known_level(visit.client.log_level)
 
 
 def _takes_tasks(visit: Visit) -> bool:

@@ -26,11 +26,11 @@ class Visit:
     headers: Mapping[str, str] | None = None
     """The HTTP headers of the request; None on stdio."""
     asked_for_task: Mapping[str, Any] | None = field(init=False, default=None)
-    """The `task` of a 2025-11-25 request that is to be answered with one."""
+    """The `task` of a 2025-11-25 request that is to be answered with one; other requests than `tools/call` are not."""
 
     def __post_init__(self) -> None:
         task = self.params.get("task")
-        if isinstance(task, Mapping) and self.client.understands_resuming:
+        if isinstance(task, Mapping) and self.method == "tools/call" and self.client.understands_resuming:
             self.asked_for_task = task
             self.served.is_for_task = True
 
