@@ -13,6 +13,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+import structlog
 
 from emceepee.store import Key, SqliteStore, StoreError
 from emceepee.store.sqlite import MIGRATIONS, SCHEMA_VERSION
@@ -241,6 +242,28 @@ async def test_a_write_that_fails_stops_nobody_and_is_made_up_for(tmp_path: Path
         assert not store.is_settled
         blocker.execute("ROLLBACK")
         blocker.close()
+    again = SqliteStore(tmp_path)
+    async with again.opened():
+        assert await again.load() == {KEY: {"n": 1}}
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+async def test_a_file_that_was_deleted_under_us_is_no_place_to_keep_anything(
+    tmp_path: Path, *, is_replaced: bool
+) -> None:
+    store = SqliteStore(tmp_path)
+    path, aside = tmp_path / "emceepee.sqlite3", tmp_path / "aside"
+    async with store.opened():
+        path.rename(aside)
+        if is_replaced:
+            path.touch()
+        store.put(KEY, {"n": 1})
+        with anyio.fail_after(30), structlog.testing.capture_logs() as logs:
+            await store.sync()
+        assert not store.is_settled
+        assert logs[0]["event"] == "store_write_failed"
+        assert "it was deleted or replaced under a running hub" in logs[0]["error"]
+        aside.rename(path)
     again = SqliteStore(tmp_path)
     async with again.opened():
         assert await again.load() == {KEY: {"n": 1}}

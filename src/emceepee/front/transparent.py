@@ -18,7 +18,7 @@ from mcp_types.methods import INPUT_REQUIRED_METHODS, SPEC_CLIENT_METHODS
 from structlog import get_logger
 
 from emceepee.client import OnBehalfOf, ServerConnection
-from emceepee.core.buffers import LogLevel, known_level
+from emceepee.core.buffers import known_level
 from emceepee.core.tasks import Task
 from emceepee.errors import EmceepeeError, PeerError, WireError
 from emceepee.front.capabilities import capabilities_for

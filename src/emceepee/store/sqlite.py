@@ -91,6 +91,8 @@ class SqliteStore:
         self._dirty = anyio.Event()
         self._written = anyio.Event()
         self._connection: sqlite3.Connection | None = None
+        self._identity: os.stat_result | None = None
+        """Which file it is that is open, whatever stands at its path."""
 
     @property
     def place(self) -> str | None:
@@ -189,7 +191,7 @@ class SqliteStore:
             self._is_failing = False
         except Exception as error:
             # Whatever it is: without this task nothing would be written any more, and everybody would wait.
-            is_usual = isinstance(error, sqlite3.Error)
+            is_usual = isinstance(error, sqlite3.Error | StoreError)
             log.error("store_write_failed", path=str(self._path), error=str(error), exc_info=not is_usual)
             batch.append(self._pending)
             self._pending = batch
@@ -233,6 +235,7 @@ class SqliteStore:
                 version += 1
                 connection.execute(f"PRAGMA user_version = {version}")
                 connection.execute("COMMIT")
+            self._identity = os.stat(self._path)
         except BaseException:
             connection.close()
             raise
@@ -274,6 +277,7 @@ class SqliteStore:
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         connection = self._open()
+        self._make_sure_that_it_is_there()
         connection.execute("BEGIN IMMEDIATE")
         try:
             yield connection
@@ -282,6 +286,15 @@ class SqliteStore:
             with suppress(sqlite3.Error):
                 connection.execute("ROLLBACK")
             raise
+
+    def _make_sure_that_it_is_there(self) -> None:
+        """A file that was deleted can be written like any other, but nobody will ever read it."""
+        with suppress(FileNotFoundError):
+            if self._identity is not None and os.path.samestat(os.stat(self._path), self._identity):
+                return
+        raise StoreError(
+            str(self._path), "it was deleted or replaced under a running hub, which keeps nothing from now on"
+        )
 
     def _open(self) -> sqlite3.Connection:
         if self._connection is None:
