@@ -405,7 +405,9 @@ async def test_an_id_of_another_session_replays_nothing_of_either(clock: FakeClo
         gate.opened.set()
         await first.result()
         await second.result()
-        assert foreign.messages == []
+        # Nothing but that there is nothing.
+        assert await foreign.failure() == (200, -32603)
+        assert len(foreign.events) == 1
 
 
 async def test_with_another_principal_a_session_is_not_to_be_found(clock: FakeClock) -> None:

@@ -21,6 +21,7 @@ from emceepee.config import Patience
 from emceepee.errors import PeerError
 from emceepee.front.asking import Asking
 from emceepee.front.client import ClientFacts
+from emceepee.front.event_ids import label_of
 from emceepee.front.jsonrpc import Message, error_message
 from emceepee.front.replay import ReplayBuffer
 from emceepee.front.served import ServedRequest
@@ -89,7 +90,7 @@ class Exchange:
 
         `stream` is the one that a client has come back for after it had been given up.
         """
-        self.stream = EventStream(buffer, primes=client.understands_resuming, number=stream)
+        self.stream = EventStream(buffer, primes=client.understands_resuming, label=label_of(request_id), number=stream)
         self.request = ServedRequest(
             request_id, params, self._post, client=client, asking=asking, on_interrupted=self._interrupted
         )
