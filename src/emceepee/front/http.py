@@ -129,9 +129,13 @@ def _is_modern(version: str | None, message: Message) -> bool:
     """Whether a message speaks the modern era, by its header or by what it says of itself."""
     if version in MODERN_PROTOCOL_VERSIONS:
         return True
-    if version in HANDSHAKE_PROTOCOL_VERSIONS or not isinstance(message, Request):
+    if not isinstance(message, Request):
         return False
-    return PROTOCOL_VERSION_META_KEY in meta_of(message.params)
+    meta = meta_of(message.params)
+    if version in HANDSHAKE_PROTOCOL_VERSIONS:
+        # One that contradicts its header: this era has an error for that.
+        return meta.get(PROTOCOL_VERSION_META_KEY) in MODERN_PROTOCOL_VERSIONS
+    return PROTOCOL_VERSION_META_KEY in meta
 
 
 def _not_found(text: str) -> Refused:
