@@ -22,7 +22,15 @@ from emceepee.errors import EmceepeeError, PeerError
 from emceepee.front.asking import Asking
 from emceepee.front.client import ClientFacts
 from emceepee.front.handshake import HandshakeClient, open_client
-from emceepee.front.jsonrpc import Notification, Request, as_peer_error, error_message, parse, result_message
+from emceepee.front.jsonrpc import (
+    BadMessage,
+    Notification,
+    Request,
+    as_peer_error,
+    error_message,
+    parse,
+    result_message,
+)
 from emceepee.front.modern import ModernRequests, client_of
 from emceepee.front.served import ServedRequest, cancelled
 from emceepee.front.service import Service
@@ -103,10 +111,10 @@ class StdioFront:
             return
         try:
             if len(line) > self._max_line_bytes:
-                raise PeerError(INVALID_REQUEST, f"The message is longer than {self._max_line_bytes} bytes")
+                raise BadMessage(INVALID_REQUEST, f"The message is longer than {self._max_line_bytes} bytes")
             message = parse(line)
-        except PeerError as error:
-            await self._send(error_message(None, error))
+        except BadMessage as error:
+            await self._send(error_message(error.request_id, error))
             return
         if isinstance(message, Request):
             await self._take_request(message, requests)
