@@ -600,6 +600,9 @@ async def test_stopping_ends_every_stream_and_request(clock: FakeClock) -> None:
         world.app.stop()
         await settle()
         assert [stream.done.is_set() for stream in streams] == [True] * 4
+        # Nobody has cancelled anything.
+        errors = [(await call.response())["error"] for call in streams[1:3]]
+        assert errors == [{"code": -32603, "message": "The hub is stopping."}] * 2
 
 
 # The stream itself

@@ -188,6 +188,7 @@ class HandshakeHttp:
             patience=self._patience,
             buffer=known.buffer,
             asking=known.client.asking,
+            stopping=self._stopping,
             streams_at_once=streams_at_once,
             stream=stream,
         )
