@@ -14,11 +14,12 @@ from starlette.types import Receive, Send
 
 from emceepee.config import Patience
 from emceepee.errors import PeerError, SessionClosed
+from emceepee.front.batch import serve_batch
 from emceepee.front.client import ClientFacts
 from emceepee.front.event_ids import STANDALONE, EventId, read_event_id
 from emceepee.front.exchange import Answer, Exchange, Posted, send_json
 from emceepee.front.handshake import HandshakeClient, open_client
-from emceepee.front.jsonrpc import Request, error_message, result_message
+from emceepee.front.jsonrpc import BATCHING, Batch, Message, Request, error_message, no_batch, result_message
 from emceepee.front.refusals import Refused
 from emceepee.front.replay import Replay, ReplayBuffer
 from emceepee.front.service import Service
@@ -96,6 +97,18 @@ class HandshakeHttp:
             return
         await known.client.take(message)
         await send_json(posted.send, None, 202)
+
+    async def post_batch(
+        self, service: Service, principal: str, batch: Batch, headers: Headers, *, receive: Receive, send: Send
+    ) -> None:
+        agreed = self._find(service, principal, headers).client.facts.version
+        if agreed != BATCHING or headers.get("mcp-protocol-version", agreed) != agreed:
+            raise Refused(400, no_batch())
+
+        async def serve(message: Message, receive: Receive, send: Send) -> None:
+            await self.post(service, principal, Posted(message, headers, receive, send))
+
+        await serve_batch(batch, serve, receive, send)
 
     async def get(self, service: Service, principal: str, headers: Headers, receive: Receive, send: Send) -> None:
         """A stream for what belongs to no request; or, with `Last-Event-ID`, the rest of one that was cut off."""

@@ -21,7 +21,7 @@ from emceepee.front.gate import Gate, OpenGate
 from emceepee.front.handshake_http import HandshakeHttp
 from emceepee.front.hint import is_browser, send_hint
 from emceepee.front.hosts import HostCheck
-from emceepee.front.jsonrpc import BadMessage, Message, Request, RequestId, error_message, parse
+from emceepee.front.jsonrpc import BadMessage, Batch, Message, Request, RequestId, error_message, parse
 from emceepee.front.modern_http import ModernHttp
 from emceepee.front.refusals import Refused
 from emceepee.front.service import Service
@@ -115,7 +115,9 @@ class HttpFront:
             message = parse(body)
         except BadMessage as error:
             raise Refused(400, error, request_id=error.request_id) from None
-        if _is_modern(version, message):
+        if isinstance(message, Batch):
+            await self._handshake.post_batch(service, principal, message, headers, receive=receive, send=send)
+        elif _is_modern(version, message):
             workspace = parse_qs(scope["query_string"].decode("latin-1")).get("workspace", [None])[-1]
             await self._modern.post(
                 service, Posted(message, headers, receive, send), principal=principal, workspace=workspace

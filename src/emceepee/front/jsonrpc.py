@@ -13,7 +13,9 @@ from emceepee.errors import EmceepeeError, PeerError
 from emceepee.jsontext import Unwritable, is_text, loads
 
 __all__ = [
+    "BATCHING",
     "BadMessage",
+    "Batch",
     "Message",
     "Notification",
     "Request",
@@ -23,6 +25,7 @@ __all__ = [
     "as_peer_error",
     "error_message",
     "error_object",
+    "no_batch",
     "parse",
     "result_message",
 ]
@@ -54,6 +57,13 @@ class Response:
 Message: TypeAlias = Request | Notification | Response
 
 
+BATCHING = "2025-03-26"
+"""The one revision that has batches."""
+
+MAX_BATCH = 100
+"""Messages; each request among them is served at the same time as the others."""
+
+
 class BadMessage(PeerError):
     """Not a message; `request_id` is that of the request that it was meant to be, as far as that can be told."""
 
@@ -62,18 +72,43 @@ class BadMessage(PeerError):
         super().__init__(code, message)
 
 
-def parse(data: bytes | str) -> Message:
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What came in one; each part is a message, or what is wrong with it."""
+
+    messages: tuple[Message | BadMessage, ...]
+
+
+def parse(data: bytes | str) -> Message | Batch:
     """
     Raises:
-        BadMessage: this is not a JSON-RPC 2.0 message; it says in what.
+        BadMessage: this is neither a JSON-RPC 2.0 message nor a batch; it says in what.
     """
     try:
         raw = loads(data)
     except (ValueError, RecursionError) as error:
         found = error.value if isinstance(error, Unwritable) else None
         raise BadMessage(PARSE_ERROR, f"Parse error: {error}", found) from None
+    if not isinstance(raw, list) or not raw:
+        return _message(raw)
+    if len(raw) > MAX_BATCH:
+        raise BadMessage(INVALID_REQUEST, f"Expected no more than {MAX_BATCH} messages in a batch")
+    return Batch(tuple(map(_part, raw)))
+
+
+def _part(raw: object) -> Message | BadMessage:
+    try:
+        message = _message(raw)
+    except BadMessage as error:
+        return error
+    if isinstance(message, Request) and message.method == "initialize":
+        return BadMessage(INVALID_REQUEST, "initialize must not be in a batch", raw)
+    return message
+
+
+def _message(raw: object) -> Message:
     if not isinstance(raw, dict):
-        raise BadMessage(INVALID_REQUEST, "Expected one JSON-RPC message: an object, not a batch")
+        raise no_batch()
     if raw.get("jsonrpc") != "2.0":
         raise BadMessage(INVALID_REQUEST, 'Expected "jsonrpc": "2.0"', raw)
     params = raw.get("params", {})
@@ -84,6 +119,10 @@ def parse(data: bytes | str) -> Message:
     if "id" not in raw:
         return Notification(raw["method"], params)
     return Request(_request_id(raw["id"]), raw["method"], params)
+
+
+def no_batch() -> BadMessage:
+    return BadMessage(INVALID_REQUEST, "Expected one JSON-RPC message: an object, not a batch")
 
 
 def result_message(request_id: RequestId, result: Mapping[str, Any]) -> JsonObject:

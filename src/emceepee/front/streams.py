@@ -15,7 +15,7 @@ from emceepee.front.event_ids import STANDALONE
 from emceepee.front.replay import Kind, Replay, ReplayBuffer
 from emceepee.jsontext import dumps
 
-__all__ = ["END_OF_BODY", "EventStream", "encoded", "flushed", "watch_for_disconnect"]
+__all__ = ["END_OF_BODY", "SSE_HEADERS", "EventStream", "encoded", "flushed", "watch_for_disconnect"]
 
 MAX_UNSENT = 100
 """Messages that wait for a slow reader; beyond that the oldest notification goes: the newest says it all."""
