@@ -38,6 +38,7 @@ NOT_JSON = [
     b"[" * 100_000,
     b'{"jsonrpc": "2.0", "id": 1, "method": "ping"',
     b'{"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"a": NaN}}',
+    b'{"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"a": 1e999}}',
     rb'{"jsonrpc": "2.0", "id": "\ud800", "method": "ping"}',
     json.dumps({**PING, "method": "initialize", "params": {**INITIALIZE, "capabilities": {HALF: {}}}}).encode(),
 ]
