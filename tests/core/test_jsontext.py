@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emceepee.jsontext import dumps, loads, repaired
+from emceepee.jsontext import Unwritable, dumps, loads, repaired
 
 TEXTS = st.text(st.characters(codec="utf-8"))
 VALUES = st.recursive(
@@ -36,12 +36,30 @@ def test_json_is_read_and_written_whole(value: Any, is_ascii: bool) -> None:
         b'"\xff"',
         "NaN",
         '{"a": -Infinity}',
+        "1e999",
+        '{"a": [-1.5E+400]}',
+        "1" * 400 + ".0",
         "{",
     ],
 )
 def test_what_is_no_json_or_cannot_be_written_again_is_refused(data: str | bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 (each in the words of whoever found it)
         loads(data)
+
+
+@pytest.mark.parametrize("bad", [r'"\ud800"', "1e999", "NaN"])
+def test_what_cannot_be_written_again_can_be_looked_at(bad: str) -> None:
+    with pytest.raises(Unwritable) as refused:
+        loads(f'{{"id": 7, "bad": {bad}}}')
+    assert refused.value.value["id"] == 7
+    assert "\ud800" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("1e308", 1e308), ("-0.0", 0.0), ("1e-999", 0.0), ("10" * 200, int("10" * 200))]
+)
+def test_numbers_that_there_are_are_read(text: str, value: float) -> None:
+    assert loads(text) == value
 
 
 def test_a_whole_character_in_two_escapes_is_one() -> None:

@@ -78,6 +78,7 @@ async def test_every_tool_takes_a_workspace_and_none_is_said_to_make_tasks(clock
         ({"mcp-name": "=?base64?b3RoZXI=?="}, -32020),
         ({"mcp-name": "=?base64?!!!?="}, -32020),
         ({"mcp-protocol-version": None}, -32020),
+        ({"mcp-protocol-version": "2025-11-25"}, -32020),
     ],
 )
 async def test_headers_that_are_missing_or_say_something_else(

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
+from emceepee.front.event_ids import EventId, label_of, read_event_id
 from emceepee.front.replay import Kind, ReplayBuffer
 from tests.requirements import requirement
 
@@ -132,6 +133,35 @@ def test_a_closed_stream_is_forgotten_with_its_last_frame() -> None:
     empty = buffer.open()
     buffer.close(empty)
     assert buffer.streams == 1
+
+
+@given(
+    request_id=st.text(st.characters(codec="utf-8"), max_size=20) | st.integers(-(10**16), 10**16),
+    stream=st.integers(0, 10**9),
+)
+def test_an_id_tells_a_hub_that_did_not_give_it_which_request_its_stream_answers(
+    request_id: str | int, stream: int
+) -> None:
+    event_id = EventId("name", stream, label_of(request_id), 7)
+    read = read_event_id(str(event_id))
+    assert read == event_id
+    assert read.request_id == (None if read.label == "x" else request_id)
+    assert str(event_id).isascii()
+
+
+@pytest.mark.parametrize("request_id", ["x" * 64, "\u00e9" * 11, 10**17, -(10**17)])
+def test_a_request_id_that_is_too_long_does_not_make_every_event_longer(request_id: str | int) -> None:
+    read = read_event_id(str(EventId("name", 1, label_of(request_id), 7)))
+    assert read == EventId("name", 1, "x", 7)
+    assert read.request_id is None
+
+
+def test_an_id_that_says_another_request_than_its_stream_is_unknown() -> None:
+    buffer = ReplayBuffer("a")
+    event_id = add(buffer, buffer.open(label_of(5)), "1")
+    assert event_id == "a-1.n5-1"
+    assert missed(buffer, event_id) == []
+    assert [buffer.after(other) for other in ("a-1.n6-1", "a-1-1", "a-1.s5-1")] == [None] * 3
 
 
 class ReplayMachine(RuleBasedStateMachine):

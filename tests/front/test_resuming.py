@@ -405,7 +405,9 @@ async def test_an_id_of_another_session_replays_nothing_of_either(clock: FakeClo
         gate.opened.set()
         await first.result()
         await second.result()
-        assert foreign.messages == []
+        # Nothing but that there is nothing.
+        assert await foreign.failure() == (200, -32603)
+        assert len(foreign.events) == 1
 
 
 async def test_with_another_principal_a_session_is_not_to_be_found(clock: FakeClock) -> None:
@@ -598,6 +600,9 @@ async def test_stopping_ends_every_stream_and_request(clock: FakeClock) -> None:
         world.app.stop()
         await settle()
         assert [stream.done.is_set() for stream in streams] == [True] * 4
+        # Nobody has cancelled anything.
+        errors = [(await call.response())["error"] for call in streams[1:3]]
+        assert errors == [{"code": -32603, "message": "The hub is stopping."}] * 2
 
 
 # The stream itself

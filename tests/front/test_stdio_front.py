@@ -75,8 +75,8 @@ class Pipe:
     ) -> dict[str, Any]:
         return await self.request(request_id, method, dressed(params, **capabilities))
 
-    async def initialize(self, **capabilities: Any) -> dict[str, Any]:
-        params = {"protocolVersion": "2025-11-25", "capabilities": capabilities, "clientInfo": {"name": "t"}}
+    async def initialize(self, version: str = "2025-11-25", **capabilities: Any) -> dict[str, Any]:
+        params = {"protocolVersion": version, "capabilities": capabilities, "clientInfo": {"name": "t"}}
         response = await self.request("init", "initialize", params)
         await self.send({"method": "notifications/initialized"})
         result: dict[str, Any] = response["result"]
@@ -348,3 +348,27 @@ async def test_a_pipe_may_lead_to_a_server_as_it_is_or_to_all(clock: FakeClock, 
         assert (await pipe.until(3))["result"] == text_result("hello Ada")
         modern = (await pipe.modern(4, "tools/list"))["result"]["tools"]
         assert [tool["name"] for tool in modern] == [tool["name"] for tool in tools]
+
+
+async def test_a_batch_is_taken_apart_where_its_revision_has_batches(clock: FakeClock) -> None:
+    batch = [
+        {"jsonrpc": "2.0", "id": "a", "method": "ping"},
+        {"jsonrpc": "2.0", "method": "notifications/unknown"},
+        {"jsonrpc": "2.0", "id": "b", "method": "tools/call", "params": execute("echo", args={"text": "hi"})},
+        {"jsonrpc": "2.0", "id": "c", "method": "initialize", "params": {}},
+        7,
+    ]
+    async with stdio({"demo": server()}, clock) as pipe:
+        await pipe.initialize("2025-03-26")
+        await pipe.write(json.dumps(batch).encode() + b"\n")
+        assert (await pipe.until("a"))["result"] == {}
+        assert (await pipe.until("b"))["result"]["content"][0]["text"] == "hi"
+        assert [(await pipe.until(bad))["error"]["code"] for bad in ("c", None)] == [-32600] * 2
+
+
+async def test_a_batch_is_refused_where_its_revision_has_none(clock: FakeClock) -> None:
+    async with stdio({"demo": server()}, clock) as pipe:
+        await pipe.initialize()
+        await pipe.write(b'[{"jsonrpc": "2.0", "id": "a", "method": "ping"}]\n')
+        assert (await pipe.until(None))["error"]["code"] == -32600
+        assert pipe.others == []

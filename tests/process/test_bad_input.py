@@ -38,6 +38,7 @@ NOT_JSON = [
     b"[" * 100_000,
     b'{"jsonrpc": "2.0", "id": 1, "method": "ping"',
     b'{"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"a": NaN}}',
+    b'{"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"a": 1e999}}',
     rb'{"jsonrpc": "2.0", "id": "\ud800", "method": "ping"}',
     json.dumps({**PING, "method": "initialize", "params": {**INITIALIZE, "capabilities": {HALF: {}}}}).encode(),
 ]
@@ -59,6 +60,21 @@ NOT_JSON_RPC = [
     b"[]",
     b'[{"jsonrpc": "2.0", "id": 1, "method": "ping"}, {"jsonrpc": "2.0", "id": 2, "method": "ping"}]',
 ]
+
+
+UNWRITABLE = [rb'"\ud800"', b"1e999", b"NaN", b"-Infinity"]
+"""What JSON can spell, or Python reads, and nobody can be passed."""
+ABOUT_A_REQUEST = [
+    (b'{"jsonrpc": "1.0", "id": 1, "method": "ping"}', 1),
+    (b'{"jsonrpc": "2.0", "id": "r", "method": "ping", "params": [1]}', "r"),
+    (b'{"jsonrpc": "2.0", "id": 1, "method": 7}', 1),
+    (b'{"jsonrpc": "2.0", "id": 1, "result": {}, "error": {}}', None),
+    (b'{"jsonrpc": "2.0", "id": 1.5, "method": "ping"}', None),
+    (rb'{"jsonrpc": "2.0", "id": "\ud800", "method": "ping"}', None),
+    (b'{"jsonrpc": "2.0", "id": 1, "result": {"a": NaN}}', None),
+    *[(b'{"jsonrpc": "2.0", "id": "r", "method": "ping", "params": {"a": %s}}' % bad, "r") for bad in UNWRITABLE],
+]
+"""Bad messages, and the id of the request that each was meant to be."""
 
 
 @pytest.fixture(scope="module")
@@ -139,6 +155,13 @@ async def test_a_body_that_is_no_json_is_a_parse_error(session: HttpClient, body
 @pytest.mark.parametrize("body", NOT_JSON_RPC, ids=range(len(NOT_JSON_RPC)))
 async def test_json_that_is_no_message_is_an_invalid_request(session: HttpClient, body: bytes) -> None:
     assert told(await post(session, body)) == (400, -32600)
+
+
+@pytest.mark.parametrize(("body", "request_id"), ABOUT_A_REQUEST, ids=range(len(ABOUT_A_REQUEST)))
+async def test_whoever_made_a_request_that_is_none_hears_which(
+    session: HttpClient, body: bytes, request_id: str | int | None
+) -> None:
+    assert (await post(session, body)).json()["id"] == request_id
 
 
 async def test_an_unknown_method_is_not_found(session: HttpClient) -> None:
@@ -307,6 +330,9 @@ async def test_stray_lines_on_stdio_are_answered_with_an_error_and_nothing_break
             for line in NOT_JSON_RPC:
                 await client.send_line(line)
                 assert (await client.next_unasked())["error"]["code"] == -32600
+            for line, request_id in ABOUT_A_REQUEST:
+                await client.send_line(line)
+                assert (await client.next_unasked())["id"] == request_id
             await client.send_line(b"")
             await client.send_line(b'{"jsonrpc": "2.0", "id": 99, "result": {}}')
             await client.send_line(b'{"jsonrpc": "2.0", "method": "notifications/unknown"}')

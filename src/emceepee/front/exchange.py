@@ -18,10 +18,11 @@ from starlette.types import Receive, Send
 
 from emceepee.clock import Clock
 from emceepee.config import Patience
-from emceepee.errors import PeerError
+from emceepee.errors import HubStopping, PeerError
 from emceepee.front.asking import Asking
 from emceepee.front.client import ClientFacts
-from emceepee.front.jsonrpc import Message, error_message
+from emceepee.front.event_ids import label_of
+from emceepee.front.jsonrpc import Message, as_peer_error, error_message
 from emceepee.front.replay import ReplayBuffer
 from emceepee.front.served import ServedRequest
 from emceepee.front.streams import END_OF_BODY, EventStream, encoded, flushed, watch_for_disconnect
@@ -82,14 +83,16 @@ class Exchange:
         patience: Patience,
         buffer: ReplayBuffer | None = None,
         asking: Asking | None = None,
+        stopping: anyio.Event,
         streams_at_once: bool = False,
         stream: int | None = None,
     ) -> None:
         """`buffer` is for clients that may resume, `asking` for those that can be asked while they wait.
 
+        `stopping` is set when the hub ends.
         `stream` is the one that a client has come back for after it had been given up.
         """
-        self.stream = EventStream(buffer, primes=client.understands_resuming, number=stream)
+        self.stream = EventStream(buffer, primes=client.understands_resuming, label=label_of(request_id), number=stream)
         self.request = ServedRequest(
             request_id, params, self._post, client=client, asking=asking, on_interrupted=self._interrupted
         )
@@ -98,6 +101,7 @@ class Exchange:
         self._send = send
         self._clock = clock
         self._patience = patience
+        self._stopping = stopping
         self._streams_at_once = streams_at_once
         self._tasks: anyio.abc.TaskGroup
         self._is_streaming = False
@@ -126,7 +130,7 @@ class Exchange:
         with self.request.scope:
             message = await answer(self.request)
         if self.request.hang_up != "gone":
-            is_out = await self._finish(message or _cancelled(self.request.request_id))
+            is_out = await self._finish(message or self._unanswered())
             self.was_sent = is_out and message is not None
         (self.request.on_sent if self.was_sent else self.request.on_unsent)()
         self._tasks.cancel_scope.cancel()
@@ -150,6 +154,13 @@ class Exchange:
             await self.stream.ended.wait()
             waiting.cancel_scope.cancel()
         return self.stream.was_delivered
+
+    def _unanswered(self) -> JsonObject:
+        """Ends the HTTP response; a client that has cancelled its request does not look at it any more."""
+        error = PeerError(REQUEST_CANCELLED, "Request cancelled")
+        if self._stopping.is_set():
+            error = as_peer_error(HubStopping())
+        return error_message(self.request.request_id, error)
 
     def _status_of(self, message: JsonObject) -> int:
         """The modern era tells in the status, too, that a request could not be served at all."""
@@ -207,8 +218,3 @@ class Exchange:
         """The server has let go of the stream that it answers this request on: so do we, and the client comes back."""
         self._start_stream()
         self.stream.close_connection()
-
-
-def _cancelled(request_id: str | int) -> JsonObject:
-    """Ends the HTTP response of a request that its client cancelled; the client does not look at it any more."""
-    return error_message(request_id, PeerError(REQUEST_CANCELLED, "Request cancelled"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 import anyio
 from mcp_types import INTERNAL_ERROR, INVALID_REQUEST
@@ -13,10 +14,12 @@ from starlette.types import Receive, Send
 
 from emceepee.config import Patience
 from emceepee.errors import PeerError, SessionClosed
+from emceepee.front.batch import serve_batch
 from emceepee.front.client import ClientFacts
+from emceepee.front.event_ids import STANDALONE, EventId, read_event_id
 from emceepee.front.exchange import Answer, Exchange, Posted, send_json
 from emceepee.front.handshake import HandshakeClient, open_client
-from emceepee.front.jsonrpc import Request, error_message, result_message
+from emceepee.front.jsonrpc import BATCHING, Batch, Message, Request, error_message, no_batch, result_message
 from emceepee.front.refusals import Refused
 from emceepee.front.replay import Replay, ReplayBuffer
 from emceepee.front.service import Service
@@ -25,6 +28,8 @@ from emceepee.hub import Hub, Session
 from emceepee.hub.hub import TooManySessions
 
 __all__ = ["HandshakeHttp"]
+
+JsonObject: TypeAlias = dict[str, Any]
 
 SESSION_NOT_FOUND = PeerError(INVALID_REQUEST, "Session not found: initialize again")
 
@@ -93,17 +98,29 @@ class HandshakeHttp:
         await known.client.take(message)
         await send_json(posted.send, None, 202)
 
+    async def post_batch(
+        self, service: Service, principal: str, batch: Batch, headers: Headers, *, receive: Receive, send: Send
+    ) -> None:
+        agreed = self._find(service, principal, headers).client.facts.version
+        if agreed != BATCHING or headers.get("mcp-protocol-version", agreed) != agreed:
+            raise Refused(400, no_batch())
+
+        async def serve(message: Message, receive: Receive, send: Send) -> None:
+            await self.post(service, principal, Posted(message, headers, receive, send))
+
+        await serve_batch(batch, serve, receive, send)
+
     async def get(self, service: Service, principal: str, headers: Headers, receive: Receive, send: Send) -> None:
         """A stream for what belongs to no request; or, with `Last-Event-ID`, the rest of one that was cut off."""
         known = self._find(service, principal, headers)
-        last_event_id = headers.get("last-event-id")
-        stream = None if last_event_id is None else known.buffer.stream_of(last_event_id)
-        replay = None if last_event_id is None else known.buffer.after(last_event_id)
+        last_event_id = headers.get("last-event-id", "")
+        event = read_event_id(last_event_id)
         with known.session.in_use():
-            if stream is None or (known.standalone is not None and stream == known.standalone.number):
+            if event is None or event.label == STANDALONE:
+                replay = known.buffer.after(last_event_id)
                 await self._hold_standalone(known, replay or Replay(0, ()), receive, send)
             else:
-                await self._resume(known, replay or Replay(stream, (), lacks_response=True), receive, send)
+                await self._resume(known, event, receive, send)
 
     async def delete(self, service: Service, principal: str, headers: Headers, send: Send) -> None:
         known = self._find(service, principal, headers)
@@ -184,6 +201,7 @@ class HandshakeHttp:
             patience=self._patience,
             buffer=known.buffer,
             asking=known.client.asking,
+            stopping=self._stopping,
             streams_at_once=streams_at_once,
             stream=stream,
         )
@@ -216,18 +234,22 @@ class HandshakeHttp:
             known, exchange, request, lambda served: client.take_up(request, served, left.task_id), left.task_id
         )
 
-    async def _resume(self, known: _HttpClient, replay: Replay, receive: Receive, send: Send) -> None:
-        """The rest of a response, whether it is still being made, was written to nobody or has been given up."""
-        if (left := known.given_up.pop(replay.stream, None)) is not None:
-            await self._take_up(known, replay.stream, left, receive, send)
+    async def _resume(self, known: _HttpClient, event: EventId, receive: Receive, send: Send) -> None:
+        """The rest of a response: still being made, written to nobody, given up, or lost with the hub before us."""
+        number = known.buffer.stream_of(str(event))
+        if number is not None and (left := known.given_up.pop(number, None)) is not None:
+            await self._take_up(known, number, left, receive, send)
             return
-        stream = known.streams.get(replay.stream)
+        missed = known.buffer.after(str(event))
+        stream = None if missed is None else known.streams.get(missed.stream)
         if stream is None:
+            is_lost = missed is None or missed.lacks_response
             stream = EventStream()
-            stream.finish()
+            stream.finish(_loss_of(event, known, was_ours=number is not None) if is_lost else None)
+            missed = None if is_lost else missed
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_cancel_at_disconnect, receive, tasks.cancel_scope)
-            await stream.pump(send, replay)
+            await stream.pump(send, missed)
             tasks.cancel_scope.cancel()
 
     async def _hold_standalone(self, known: _HttpClient, replay: Replay, receive: Receive, send: Send) -> None:
@@ -250,6 +272,19 @@ class HandshakeHttp:
             stream.ping()
             with self._hub.clock.move_on_after(self._patience.keepalive):
                 await anyio.sleep_forever()
+
+
+def _loss_of(event: EventId, known: _HttpClient, *, was_ours: bool) -> JsonObject:
+    """The end of a request whose response nobody has; if its work went on, whoever has our tools can look for it."""
+    what = (
+        "The response to this request was not kept"
+        if was_ours
+        else "The hub was restarted, and the request was cut off"
+    )
+    remedy = "it may have been carried out all the same"
+    if not known.client.service.endpoint:
+        remedy = "list_tasks and await_activity tell what became of a call"
+    return error_message(event.request_id, PeerError(INTERNAL_ERROR, f"{what}: {remedy}"))
 
 
 def _belongs(session: Session, service: Service, principal: str) -> bool:

@@ -21,7 +21,7 @@ from emceepee.front.gate import Gate, OpenGate
 from emceepee.front.handshake_http import HandshakeHttp
 from emceepee.front.hint import is_browser, send_hint
 from emceepee.front.hosts import HostCheck
-from emceepee.front.jsonrpc import Message, Request, RequestId, error_message, parse
+from emceepee.front.jsonrpc import BadMessage, Batch, Message, Request, RequestId, error_message, parse
 from emceepee.front.modern_http import ModernHttp
 from emceepee.front.refusals import Refused
 from emceepee.front.service import Service
@@ -113,9 +113,11 @@ class HttpFront:
         body = await _read_body(headers, receive, self._settings.max_body_bytes)
         try:
             message = parse(body)
-        except PeerError as error:
-            raise Refused(400, error) from None
-        if _is_modern(version, message):
+        except BadMessage as error:
+            raise Refused(400, error, request_id=error.request_id) from None
+        if isinstance(message, Batch):
+            await self._handshake.post_batch(service, principal, message, headers, receive=receive, send=send)
+        elif _is_modern(version, message):
             workspace = parse_qs(scope["query_string"].decode("latin-1")).get("workspace", [None])[-1]
             await self._modern.post(
                 service, Posted(message, headers, receive, send), principal=principal, workspace=workspace
@@ -129,9 +131,13 @@ def _is_modern(version: str | None, message: Message) -> bool:
     """Whether a message speaks the modern era, by its header or by what it says of itself."""
     if version in MODERN_PROTOCOL_VERSIONS:
         return True
-    if version in HANDSHAKE_PROTOCOL_VERSIONS or not isinstance(message, Request):
+    if not isinstance(message, Request):
         return False
-    return PROTOCOL_VERSION_META_KEY in meta_of(message.params)
+    meta = meta_of(message.params)
+    if version in HANDSHAKE_PROTOCOL_VERSIONS:
+        # One that contradicts its header: this era has an error for that.
+        return meta.get(PROTOCOL_VERSION_META_KEY) in MODERN_PROTOCOL_VERSIONS
+    return PROTOCOL_VERSION_META_KEY in meta
 
 
 def _not_found(text: str) -> Refused:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 from mcp_types import INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR
 from structlog import get_logger
 
 from emceepee.errors import EmceepeeError, PeerError
-from emceepee.jsontext import loads
+from emceepee.jsontext import Unwritable, is_text, loads
 
 __all__ = [
+    "BATCHING",
+    "BadMessage",
+    "Batch",
     "Message",
     "Notification",
     "Request",
@@ -22,6 +25,7 @@ __all__ = [
     "as_peer_error",
     "error_message",
     "error_object",
+    "no_batch",
     "parse",
     "result_message",
 ]
@@ -53,27 +57,72 @@ class Response:
 Message: TypeAlias = Request | Notification | Response
 
 
-def parse(data: bytes | str) -> Message:
+BATCHING = "2025-03-26"
+"""The one revision that has batches."""
+
+MAX_BATCH = 100
+"""Messages; each request among them is served at the same time as the others."""
+
+
+class BadMessage(PeerError):
+    """Not a message; `request_id` is that of the request that it was meant to be, as far as that can be told."""
+
+    def __init__(self, code: int, message: str, raw: object = None) -> None:
+        self.request_id = _id_in(raw)
+        super().__init__(code, message)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What came in one; each part is a message, or what is wrong with it."""
+
+    messages: tuple[Message | BadMessage, ...]
+
+
+def parse(data: bytes | str) -> Message | Batch:
     """
     Raises:
-        PeerError: this is not a JSON-RPC 2.0 message; it says in what.
+        BadMessage: this is neither a JSON-RPC 2.0 message nor a batch; it says in what.
     """
     try:
         raw = loads(data)
     except (ValueError, RecursionError) as error:
-        raise PeerError(PARSE_ERROR, f"Parse error: {error}") from None
+        found = error.value if isinstance(error, Unwritable) else None
+        raise BadMessage(PARSE_ERROR, f"Parse error: {error}", found) from None
+    if not isinstance(raw, list) or not raw:
+        return _message(raw)
+    if len(raw) > MAX_BATCH:
+        raise BadMessage(INVALID_REQUEST, f"Expected no more than {MAX_BATCH} messages in a batch")
+    return Batch(tuple(map(_part, raw)))
+
+
+def _part(raw: object) -> Message | BadMessage:
+    try:
+        message = _message(raw)
+    except BadMessage as error:
+        return error
+    if isinstance(message, Request) and message.method == "initialize":
+        return BadMessage(INVALID_REQUEST, "initialize must not be in a batch", raw)
+    return message
+
+
+def _message(raw: object) -> Message:
     if not isinstance(raw, dict):
-        raise PeerError(INVALID_REQUEST, "Expected one JSON-RPC message: an object, not a batch")
+        raise no_batch()
     if raw.get("jsonrpc") != "2.0":
-        raise PeerError(INVALID_REQUEST, 'Expected "jsonrpc": "2.0"')
+        raise BadMessage(INVALID_REQUEST, 'Expected "jsonrpc": "2.0"', raw)
     params = raw.get("params", {})
     if "method" not in raw:
         return _response(raw)
     if not isinstance(raw["method"], str) or not isinstance(params, dict):
-        raise PeerError(INVALID_REQUEST, "Expected a method name, and params that are an object")
+        raise BadMessage(INVALID_REQUEST, "Expected a method name, and params that are an object", raw)
     if "id" not in raw:
         return Notification(raw["method"], params)
     return Request(_request_id(raw["id"]), raw["method"], params)
+
+
+def no_batch() -> BadMessage:
+    return BadMessage(INVALID_REQUEST, "Expected one JSON-RPC message: an object, not a batch")
 
 
 def result_message(request_id: RequestId, result: Mapping[str, Any]) -> JsonObject:
@@ -107,11 +156,22 @@ async def answered(request: Request, run: Callable[[], Awaitable[Mapping[str, An
 
 def _response(raw: JsonObject) -> Response:
     if ("result" in raw) == ("error" in raw):
-        raise PeerError(INVALID_REQUEST, "Expected a method, a result or an error")
+        raise BadMessage(INVALID_REQUEST, "Expected a method, a result or an error")
     return Response(_request_id(raw.get("id")), raw)
 
 
 def _request_id(value: object) -> RequestId:
-    if isinstance(value, str | int) and not isinstance(value, bool):
+    if _is_id(value):
         return value
-    raise PeerError(INVALID_REQUEST, "Expected an id that is a string or an integer")
+    raise BadMessage(INVALID_REQUEST, "Expected an id that is a string or an integer")
+
+
+def _is_id(value: object) -> TypeGuard[RequestId]:
+    return isinstance(value, str | int) and not isinstance(value, bool)
+
+
+def _id_in(raw: object) -> RequestId | None:
+    """The id of what has a method, and so is no answer: there is an error to be told under it."""
+    if not isinstance(raw, dict) or "method" not in raw or not _is_id(found := raw.get("id")):
+        return None
+    return found if is_text(str(found)) else None

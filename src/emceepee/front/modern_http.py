@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import anyio
 from mcp.shared.inbound import (
     decode_header_value,
     find_duplicated_routing_header,
@@ -32,8 +33,10 @@ class ModernHttp:
         self._patience = patience
         self._requests = ModernRequests(hub, may_spawn=may_spawn)
         self._served: set[ServedRequest] = set()
+        self._stopping = anyio.Event()
 
     def stop(self) -> None:
+        self._stopping.set()
         for served in tuple(self._served):
             served.on_stop()
 
@@ -52,6 +55,7 @@ class ModernHttp:
             send=posted.send,
             clock=self._hub.clock,
             patience=self._patience,
+            stopping=self._stopping,
         )
         self._served.add(exchange.request)
         try:

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Literal, TypeAlias
 
+from emceepee.front.event_ids import STANDALONE, EventId, read_event_id
+
 __all__ = ["Kind", "Replay", "ReplayBuffer"]
 
 Kind: TypeAlias = Literal["news", "message", "response"]
 """What an event holds, by how much it would be missed."""
-
-MAX_DIGITS = 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,7 @@ class Replay:
 
 @dataclass(slots=True)
 class _Stream:
+    label: str
     frames: OrderedDict[int, bytes] = field(default_factory=OrderedDict)
     is_closed: bool = False
     last: int = 0
@@ -72,15 +73,16 @@ class ReplayBuffer:
         """How many streams are known: those that are open, and those of which something is kept."""
         return len(self._streams)
 
-    def open(self) -> int:
-        """A new stream."""
+    def open(self, label: str = STANDALONE) -> int:
+        """A new stream; `label` says in its ids what it answers."""
         number = next(self._numbers)
-        self._streams[number] = _Stream()
+        self._streams[number] = _Stream(label)
         return number
 
     def next_id(self, stream: int) -> str:
         """The id of the event that `add` takes next: unique within the session, and telling its stream."""
-        return f"{self._name}-{stream}-{self._streams[stream].last + 1}"
+        known = self._streams[stream]
+        return str(EventId(self._name, stream, known.label, known.last + 1))
 
     def add(self, stream: int, frame: bytes, kind: Kind = "message") -> None:
         """Keep an event as it goes out, under its `next_id`."""
@@ -96,21 +98,18 @@ class ReplayBuffer:
 
     def after(self, event_id: str) -> Replay | None:
         """What was sent on the stream of `event_id` after it and is kept; None if that stream is not known."""
-        stream = self.stream_of(event_id)
-        kept = None if stream is None else self._streams.get(stream)
-        if stream is None or kept is None:
+        event = read_event_id(event_id)
+        kept = None if event is None or event.buffer != self._name else self._streams.get(event.stream)
+        if event is None or kept is None or event.label != kept.label or event.number > kept.last:
             return None
-        seen = _number(event_id.rpartition("-")[2])
-        if seen is None or seen > kept.last:
-            return None
+        seen = event.number
         frames = [frame for at, frame in kept.frames.items() if at > seen]
-        return Replay(stream, frames, kept.response > seen and kept.response not in kept.frames)
+        return Replay(event.stream, frames, kept.response > seen and kept.response not in kept.frames)
 
     def stream_of(self, event_id: str) -> int | None:
         """The stream that an id of this buffer's is of, whether or not it is still known."""
-        name, _, rest = event_id.partition("-")
-        stream, _, number = rest.partition("-")
-        return _number(stream) if name == self._name and _number(number) is not None else None
+        event = read_event_id(event_id)
+        return event.stream if event is not None and event.buffer == self._name else None
 
     def close(self, stream: int) -> None:
         """All of it has been delivered once, and may go; it is forgotten when nothing of it is kept any more."""
@@ -149,8 +148,3 @@ class ReplayBuffer:
     def _drop_if_done(self, stream: int, kept: _Stream) -> None:
         if kept.is_closed and not kept.frames:
             del self._streams[stream]
-
-
-def _number(text: str) -> int | None:
-    """A number of ours; one with more digits than we will ever write is none."""
-    return int(text) if text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS else None

@@ -22,7 +22,19 @@ from emceepee.errors import EmceepeeError, PeerError
 from emceepee.front.asking import Asking
 from emceepee.front.client import ClientFacts
 from emceepee.front.handshake import HandshakeClient, open_client
-from emceepee.front.jsonrpc import Notification, Request, as_peer_error, error_message, parse, result_message
+from emceepee.front.jsonrpc import (
+    BATCHING,
+    BadMessage,
+    Batch,
+    Message,
+    Notification,
+    Request,
+    as_peer_error,
+    error_message,
+    no_batch,
+    parse,
+    result_message,
+)
 from emceepee.front.modern import ModernRequests, client_of
 from emceepee.front.served import ServedRequest, cancelled
 from emceepee.front.service import Service
@@ -103,12 +115,20 @@ class StdioFront:
             return
         try:
             if len(line) > self._max_line_bytes:
-                raise PeerError(INVALID_REQUEST, f"The message is longer than {self._max_line_bytes} bytes")
-            message = parse(line)
-        except PeerError as error:
-            await self._send(error_message(None, error))
-            return
-        if isinstance(message, Request):
+                raise BadMessage(INVALID_REQUEST, f"The message is longer than {self._max_line_bytes} bytes")
+            parsed = parse(line)
+            if isinstance(parsed, Batch) and (self._client is None or self._client.facts.version != BATCHING):
+                raise no_batch()
+        except BadMessage as error:
+            parsed = Batch((error,))
+        # Those of a batch are answered one by one: each as soon as it can be.
+        for message in parsed.messages if isinstance(parsed, Batch) else (parsed,):
+            await self._take_message(message, requests)
+
+    async def _take_message(self, message: Message | BadMessage, requests: anyio.abc.TaskGroup) -> None:
+        if isinstance(message, BadMessage):
+            await self._send(error_message(message.request_id, message))
+        elif isinstance(message, Request):
             await self._take_request(message, requests)
         elif isinstance(message, Notification) and message.method == "notifications/cancelled":
             cancelled(self._served, message.params)

@@ -11,10 +11,11 @@ from anyio.lowlevel import checkpoint
 from starlette.types import Receive, Send
 
 from emceepee.clock import Clock
+from emceepee.front.event_ids import STANDALONE
 from emceepee.front.replay import Kind, Replay, ReplayBuffer
 from emceepee.jsontext import dumps
 
-__all__ = ["END_OF_BODY", "EventStream", "encoded", "flushed", "watch_for_disconnect"]
+__all__ = ["END_OF_BODY", "SSE_HEADERS", "EventStream", "encoded", "flushed", "watch_for_disconnect"]
 
 MAX_UNSENT = 100
 """Messages that wait for a slow reader; beyond that the oldest notification goes: the newest says it all."""
@@ -46,11 +47,21 @@ class _Unsent(NamedTuple):
 class EventStream:
     """Written by anyone, read by at most one connection at a time; with a `buffer` it can be resumed by another."""
 
-    def __init__(self, buffer: ReplayBuffer | None = None, *, primes: bool = False, number: int | None = None) -> None:
-        """`number` is that of a stream of the buffer's that was given up, and that this one goes on with."""
+    def __init__(
+        self,
+        buffer: ReplayBuffer | None = None,
+        *,
+        primes: bool = False,
+        label: str = STANDALONE,
+        number: int | None = None,
+    ) -> None:
+        """`label` says in the ids of its events what it answers.
+
+        `number` is that of a stream of the buffer's that was given up, and that this one goes on with.
+        """
         self._buffer = buffer
         self._primes = primes and buffer is not None
-        self.number = number or (0 if buffer is None else buffer.open())
+        self.number = number or (0 if buffer is None else buffer.open(label))
         self._unsent: deque[_Unsent] = deque()
         self._wake = anyio.Event()
         self._connection: anyio.CancelScope | None = None
