@@ -7,8 +7,14 @@ import signal
 import tempfile
 
 import pytest
+from hypothesis import settings
 
 from emceepee.testing import FakeClock
+from tests.core.clockwork import EXAMPLES
+
+# Also for properties that name no settings of their own.
+settings.register_profile("examples", EXAMPLES)
+settings.load_profile("examples")
 
 # Hubs that tests start are many at a time, and must not touch what the user's own hub keeps.
 os.environ["EMCEEPEE_DATA"] = ":memory:"

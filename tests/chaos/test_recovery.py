@@ -234,6 +234,11 @@ async def test_events_of_a_response_that_a_kill_cut_are_told_by_the_next_hub(tmp
         assert ("server_connected", "web-one") in [(event["type"], event["server"]) for event in from_before]
 
 
+async def gone(pids: list[int]) -> None:
+    """Wait for processes that have been sent SIGKILL: it need not have arrived yet."""
+    await until(lambda: not any(alive(pid) for pid in pids))
+
+
 async def test_programs_of_a_killed_hub_are_ended_by_the_next_one(tmp_path: Path) -> None:
     """However early it is killed: here as soon as the first line of a server's program has run."""
     async with running(tmp_path) as found:
@@ -243,7 +248,7 @@ async def test_programs_of_a_killed_hub_are_ended_by_the_next_one(tmp_path: Path
                 await found.hub.kill()
                 left = found.stdio_pids()
                 await found.hub.start()
-            assert not any(alive(pid) for pid in left)
+            await gone(left)
             await until(lambda: not found.stdio_pids())
 
 

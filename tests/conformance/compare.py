@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-__all__ = ["Check", "Statuses", "lost", "statuses", "unmet"]
+__all__ = ["Check", "Problems", "Statuses", "in_words", "lost", "statuses", "unmet"]
 
 PASSED = "SUCCESS"
 UNMET = ("FAILURE", "WARNING")
@@ -29,6 +29,15 @@ Statuses = Mapping[tuple[str, str], Counter[str]]
 """How often the check of a scenario and an id came out how."""
 
 
+Problems = Mapping[tuple[str, str], list[str]]
+"""What is wrong with the check of a scenario and an id, in words."""
+
+
+def in_words(problems: Problems) -> list[str]:
+    """Each problem once: that a scenario is not there is one, of however many checks."""
+    return list(dict.fromkeys(words for about_one in problems.values() for words in about_one))
+
+
 def statuses(checks: Iterable[Check]) -> Statuses:
     counted: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for check in checks:
@@ -36,32 +45,35 @@ def statuses(checks: Iterable[Check]) -> Statuses:
     return counted
 
 
-def unmet(checks: Iterable[Check]) -> list[str]:
-    """Every check that failed or warned, in words."""
-    return [_in_words(check) for check in checks if check.status in UNMET]
+def unmet(checks: Iterable[Check]) -> Problems:
+    """Every check that failed or warned."""
+    problems: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    for check in checks:
+        if check.status in UNMET:
+            problems[check.scenario, check.id].append(_outcome(check))
+    return problems
 
 
-def lost(direct: Iterable[Check], through: Iterable[Check]) -> list[str]:
-    """What was there or passed directly and is not or does not through the hub, in words; none is as it should be."""
-    direct, through = list(direct), list(through)
+def lost(direct: Iterable[Check], through: Iterable[Check]) -> Problems:
+    """What was there or passed directly and is not or does not through the hub; none is as it should be."""
+    through = list(through)
     before, after = statuses(direct), statuses(through)
     reached = {check.scenario for check in through}
-    words = [
-        f"{scenario}: no such scenario any more"
-        for scenario in dict.fromkeys(check.scenario for check in direct)
-        if scenario not in reached
-    ]
+    problems: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     for (scenario, check_id), counts in before.items():
         now = after.get((scenario, check_id))
-        if scenario in reached and counts[PASSED] > (0 if now is None else now[PASSED]):
+        if scenario not in reached:
+            problems[scenario, check_id].append(f"{scenario}: no such scenario any more")
+        elif counts[PASSED] > (0 if now is None else now[PASSED]):
             became = "is not there" if now is None else ", ".join(f"{status} {n}" for status, n in sorted(now.items()))
-            words.append(f"{scenario} {check_id}: {PASSED} {counts[PASSED]} directly, {became} through the hub")
+            words = f"{scenario} {check_id}: {PASSED} {counts[PASSED]} directly, {became} through the hub"
+            problems[scenario, check_id].append(words)
     for check in through:
         known = before.get((check.scenario, check.id), Counter())
         if check.status in UNMET and after[check.scenario, check.id][check.status] > known[check.status]:
-            words.append(_in_words(check))
-    return words
+            problems[check.scenario, check.id].append(_outcome(check))
+    return problems
 
 
-def _in_words(check: Check) -> str:
+def _outcome(check: Check) -> str:
     return f"{check.scenario} {check.id}: {check.status} {check.message}".rstrip()

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from emceepee.testing import FakeClock
-from tests.front.asgi import HttpExchange
+from tests.front.asgi import PATIENCE, HttpExchange
 from tests.front.clients import World, front
 
 pytestmark = pytest.mark.anyio
@@ -18,7 +18,7 @@ BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 
 async def got(world: World, path: str, headers: Mapping[str, str], method: str = "GET") -> HttpExchange:
     exchange = world.web.open(method, path, {"host": "127.0.0.1:8080", **headers})
-    with anyio.fail_after(5):
+    with anyio.fail_after(PATIENCE):
         await exchange.done.wait()
     return exchange
 

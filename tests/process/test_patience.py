@@ -187,7 +187,7 @@ async def test_the_npm_sdk_at_its_default_timeout_of_60_seconds_finds_its_call_a
     with anyio.fail_after(LONG_LIMIT_S):
         async with LineClient(program("sdk_client.mjs"), *target) as client:
             with pytest.raises(PeerError):
-                await client.call("execute_tool", executing("demo", "slow", {"seconds": 75}))
+                await client.call("execute_tool", executing("demo", "slow", {"seconds": 75}), timeout_ms=None)
             task = await finished_task(client)
             result = await client.call("get_task_result", {"task_id": task["task_id"]})
     assert result["content"][0] == {"type": "text", "text": "slept 75 s"}

@@ -156,7 +156,7 @@ def test_without_a_good_token_nobody_is_served(url: str, authorization: str | No
         assert "Authorization: Bearer" in refused.json()["error"]["message"]
         assert "mcp-session-id" not in refused.headers
     for request in (httpx2.get, httpx2.delete):
-        assert request(url, headers={"accept": ACCEPT, **given}).status_code == 401
+        assert request(url, headers={"accept": ACCEPT, **given}, timeout=LIMIT_S).status_code == 401
 
 
 def test_health_is_open_and_metrics_are_not(url: str) -> None:

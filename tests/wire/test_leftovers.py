@@ -14,7 +14,7 @@ import pytest
 from emceepee.client import Stdio
 from emceepee.client.leftovers import end_leftovers, marked
 
-LIMIT_S = 30
+LIMIT_S = 120
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="programs are found in /proc")
 

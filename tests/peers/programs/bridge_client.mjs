@@ -15,6 +15,7 @@ const { StdioClientTransport } = require("@modelcontextprotocol/sdk/client/stdio
 const types = require("@modelcontextprotocol/sdk/types.js");
 
 const CLOSE_LIMIT_MS = 3000; // a server that does not answer the farewell must not hold the program
+const HANG_MS = 170_000; // only a hang meets this; the tests give up later still
 const TASK_TTL_MS = 60_000;
 
 const say = (line) => process.stdout.write(JSON.stringify(line) + "\n");
@@ -39,7 +40,7 @@ async function open({ name, target, asks }) {
   const transport = isUrl
     ? new StreamableHTTPClientTransport(new URL(target[0]))
     : new StdioClientTransport({ command: target[0], args: target.slice(1), env: process.env });
-  await client.connect(transport);
+  await client.connect(transport, { timeout: HANG_MS });
   connections.set(name, { client, asked, transport, isUrl });
   return {};
 }
@@ -49,11 +50,12 @@ async function perform(request) {
   const { client, asked } = connections.get(request.on);
   const params = { name: request.tool, arguments: request.arguments };
   if (request.op === "call") {
-    const options = {};
+    const options = { timeout: HANG_MS };
     if (request.progress) options.onprogress = (progress) => say({ id: request.id, progress });
     return { result: await client.callTool(params, undefined, options), asked };
   }
-  const updates = client.experimental.tasks.callToolStream(params, undefined, { task: { ttl: TASK_TTL_MS } });
+  const options = { timeout: HANG_MS, task: { ttl: TASK_TTL_MS } };
+  const updates = client.experimental.tasks.callToolStream(params, undefined, options);
   for await (const update of updates) {
     if (update.type === "taskCreated") say({ id: request.id, progress: { task: update.task.taskId } });
     if (update.type === "error") throw update.error;

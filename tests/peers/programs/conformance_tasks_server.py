@@ -88,7 +88,11 @@ async def main() -> None:
     listener.bind(("127.0.0.1", 0))
     listener.listen()
     print(f"listening at http://127.0.0.1:{listener.getsockname()[1]}/mcp", file=sys.stderr, flush=True)
-    await server.run_http_async(show_banner=False, path="/mcp", sockets=[listener], log_level="warning")
+    # After uvicorn's five seconds a connection may be closed just as Node uses it again.
+    patience = {"timeout_keep_alive": 75}
+    await server.run_http_async(
+        show_banner=False, path="/mcp", sockets=[listener], log_level="warning", uvicorn_config=patience
+    )
 
 
 if __name__ == "__main__":
