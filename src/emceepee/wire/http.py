@@ -99,7 +99,8 @@ class _Connection:
         self._clock = clock
         self._max_event_bytes = max_event_bytes
         self._outbox = Outbox(end, clock, self._post, is_modern=self._is_modern)
-        self._server_stream = ServerStream(end, clock, self._get, max_event_bytes)
+        self._replies: set[Reply] = set()
+        self._server_stream = ServerStream(end, clock, self._get, self._replies, max_event_bytes)
         self._initialized = anyio.Event()
         self._is_unproven = False
         """Whether we have a session of which we do not know yet that the server still knows it."""
@@ -147,6 +148,13 @@ class _Connection:
 
     async def _request(self, message: JSONRPCRequest, posting: Posting) -> None:
         reply = Reply(message.id, self.end, self._clock, self._get, self._max_event_bytes)
+        self._replies.add(reply)
+        try:
+            await self._converse(reply, posting)
+        finally:
+            self._replies.discard(reply)
+
+    async def _converse(self, reply: Reply, posting: Posting) -> None:
         async with self._posted(posting, self._client.timeout) as response:
             if not response.is_success:
                 await self._refused(posting, response)
