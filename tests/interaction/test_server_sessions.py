@@ -180,6 +180,18 @@ async def test_a_session_that_the_server_has_forgotten_is_begun_anew(server: Sco
     assert server.methods()[-1] == "DELETE"
 
 
+@pytest.mark.parametrize("status", [404, 400])
+async def test_a_server_that_restarted_unnoticed_serves_the_very_next_call(server: ScopedServer, status: int) -> None:
+    server.unknown_status = status
+    server.finished.set()
+    async with hub_for(server, MemoryStore()) as hub:
+        client = HubClient(hub, await hub.open_session())
+        assert (await client.execute("scoped", "job")).texts[0] == "done"
+        server.forget()
+        assert (await client.execute("scoped", "job")).texts[0] == "done"
+    assert len(server.seen("initialize")) == 2
+
+
 async def test_a_server_that_is_away_for_a_while_is_asked_again_in_the_same_session(server: ScopedServer) -> None:
     store = MemoryStore()
     async with hub_for(server, store) as hub:

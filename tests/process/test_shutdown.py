@@ -131,6 +131,24 @@ async def test_a_signal_ends_stdio_with_calls_and_questions_open(tmp_path: Path,
                 assert ended(processes) == [True, True]
 
 
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="descendants are found in /proc")
+async def test_a_signal_ends_the_programs_of_a_hub_behind_a_hub(tmp_path: Path) -> None:
+    for folder in ("inner", "outer"):
+        (tmp_path / folder).mkdir()
+    inner = [*EMCEEPEE, "stdio", *config_file(tmp_path / "inner", {"stubborn": odd_server("stubborn")})]
+    # A directory of its own, or any hub that starts meanwhile would end what this one leaves.
+    environment = {"XDG_DATA_HOME": str(tmp_path / "inner")}
+    flags = config_file(tmp_path / "outer", {"inner": {"command": inner[0], "args": inner[1:], "env": environment}})
+    with anyio.fail_after(LIMIT_S), serving(*flags) as (url, hub):
+        async with HttpClient(url) as client:
+            asked = {"server": "stubborn", "tool": "pids"}
+            result = await client.execute("inner", "execute_tool", args=asked)
+            with watched(json.loads(result["content"][0]["text"])) as processes:
+                hub.process.send_signal(signal.SIGTERM)
+                assert await anyio.to_thread.run_sync(hub.wait, LIMIT_S) == 0
+                assert ended(processes) == [True, True]
+
+
 async def test_the_end_of_its_input_ends_stdio(tmp_path: Path) -> None:
     flags = config_file(tmp_path, {"stubborn": odd_server("stubborn")})
     with anyio.fail_after(LIMIT_S):

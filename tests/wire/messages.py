@@ -96,12 +96,16 @@ class ManualClock:
         """For how long the clock was asked to wait, as far as that time has not passed."""
         return [wait for wait, _, _ in self._waits]
 
-    async def let_pass(self, seconds: float) -> None:
-        """Wait until someone waits for `seconds`, then let them pass."""
+    async def asked(self, seconds: float, times: int = 1) -> None:
+        """Wait until so many wait for `seconds`."""
         with anyio.fail_after(PATIENCE):
-            while seconds not in self.waits:
+            while self.waits.count(seconds) < times:
                 self._asked = anyio.Event()
                 await self._asked.wait()
+
+    async def let_pass(self, seconds: float) -> None:
+        """Wait until someone waits for `seconds`, then let them pass."""
+        await self.asked(seconds)
         self._now += seconds
         for _, due, scope in self._waits:
             if due <= self._now:

@@ -165,14 +165,11 @@ class Origin:
         self._tasks = anyio.create_task_group()
 
     async def __aenter__(self) -> Self:
-        listeners = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=0)
-        listener = listeners.listeners[0]
-        assert isinstance(listener, SocketListener)
-        self._listener = listener
-        self.root = f"http://127.0.0.1:{self._listener.extra_attributes[SocketAttribute.local_port]()}"
-        self.url = f"{self.root}/mcp"
         await self._tasks.__aenter__()
-        self._tasks.start_soon(self._listen)
+        await self._appear(port=0)
+        self._port = self._listener.extra_attributes[SocketAttribute.local_port]()
+        self.root = f"http://127.0.0.1:{self._port}"
+        self.url = f"{self.root}/mcp"
         return self
 
     async def __aexit__(
@@ -189,6 +186,17 @@ class Origin:
         for stream in list(self._streams):
             await anyio.aclose_forcefully(stream)
 
+    async def come_back(self) -> None:
+        """Be there again, after `vanish`."""
+        await self._appear(self._port)
+
+    async def _appear(self, port: int) -> None:
+        listeners = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=port)
+        listener = listeners.listeners[0]
+        assert isinstance(listener, SocketListener)
+        self._listener = listener
+        self._tasks.start_soon(self._listen, listener)
+
     def seen(self, key: str) -> list[Exchange]:
         """The exchanges of one JSON-RPC or HTTP method so far."""
         return [exchange for exchange in self.exchanges if key in (_method(exchange), exchange.verb)]
@@ -200,10 +208,10 @@ class Origin:
                 self._asked = anyio.Event()
                 await self._asked.wait()
 
-    async def _listen(self) -> None:
+    async def _listen(self, listener: SocketListener) -> None:
         with suppress(anyio.ClosedResourceError):
             while True:
-                self._tasks.start_soon(self._converse, await self._listener.accept())
+                self._tasks.start_soon(self._converse, await listener.accept())
 
     async def _converse(self, stream: SocketStream) -> None:
         self.connections += 1

@@ -18,7 +18,7 @@ from starlette.routing import Route
 from emceepee.errors import ConnectFailed
 from emceepee.wire import outbox
 from emceepee.wire.http import HttpTransport
-from emceepee.wire.transport import is_transport_failure
+from emceepee.wire.transport import is_transport_failure, was_never_taken
 from tests.wire.asgi import served
 from tests.wire.messages import (
     PATIENCE,
@@ -34,6 +34,7 @@ from tests.wire.messages import (
 )
 from tests.wire.origin import (
     Exchange,
+    Handler,
     Origin,
     Script,
     accept,
@@ -220,6 +221,56 @@ async def test_an_unknown_session_fails_the_request_and_loses_the_channel() -> N
             assert await error(channel) == (1, -32000, "the server does not know our session any more")
             assert await loss(channel) == "the server does not know our session any more"
         assert origin.seen("DELETE") == []
+
+
+NO_SESSION = {"code": -32000, "message": "Bad Request: No valid session ID provided"}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        json.dumps({"jsonrpc": "2.0", "id": None, "error": NO_SESSION}).encode(),
+        json.dumps({"jsonrpc": "2.0", "id": 1, "error": NO_SESSION}).encode(),
+        b"Invalid or missing session ID",
+    ],
+)
+@pytest.mark.parametrize("to_ping", [400, 404])
+async def test_an_unknown_session_is_also_one_in_which_even_a_ping_is_a_bad_request(body: bytes, to_ping: int) -> None:
+    handlers = {"tools/call": answers(400, body, "application/json"), "ping": answers(to_ping, body)}
+    async with Origin(handlers) as origin:
+        async with HttpTransport(origin.url).open() as channel:
+            await handshake(channel)
+            await channel.write.send(request(1, "tools/call"))
+            failed = (await arrival(channel)).message
+            assert isinstance(failed, JSONRPCError)
+            assert was_never_taken(failed.error.data)
+            assert await loss(channel) == "the server does not know our session any more"
+        assert origin.seen("ping")[0].headers["mcp-session-id"] == "session-1"
+        assert origin.seen("DELETE") == []
+
+
+METHOD_NOT_FOUND = json.dumps(
+    {"jsonrpc": "2.0", "id": None, "error": {"code": -32601, "message": "what is a ping?"}}
+).encode()
+
+
+@pytest.mark.parametrize(
+    "to_ping",
+    [by_stream, Exchange.result, answers(400, METHOD_NOT_FOUND), answers(503), cut],
+    ids=["stream", "json", "unknown method", "not now", "cut"],
+)
+async def test_a_bad_request_costs_the_session_nothing_unless_a_ping_is_one_too(to_ping: Handler) -> None:
+    body = json.dumps({"jsonrpc": "2.0", "id": None, "error": {"code": -32602, "message": "wrong"}}).encode()
+    handlers: dict[str, Handler] = {"tools/call": Script(answers(400, body), by_stream), "ping": to_ping}
+    async with Origin(handlers) as origin:
+        async with HttpTransport(origin.url).open() as channel:
+            await handshake(channel)
+            await channel.write.send(request(1, "tools/call"))
+            assert await error(channel) == (1, -32602, "wrong")
+            await channel.write.send(request(2, "tools/call"))
+            assert await result(channel) == (2, {"ok": True})
+        assert len(origin.seen("ping")) == 1
+        assert channel.state.lost_reason is None
 
 
 async def test_a_modern_cancellation_closes_the_response_stream_and_is_not_sent() -> None:

@@ -7,6 +7,8 @@ import pytest
 
 from emceepee.testing import FakeClock
 from emceepee.wire.http import HttpTransport
+from emceepee.wire.reopening import MAX_TRIES
+from emceepee.wire.transport import Channel
 from tests.wire.messages import (
     PATIENCE,
     ManualClock,
@@ -141,6 +143,75 @@ async def test_the_death_of_an_idle_server_is_noticed() -> None:
         await gets.turns(1)
         await origin.vanish()
         assert str(await loss(channel)).startswith("the server cannot be reached")
+
+
+class Resumable(Origin):
+    """A server with a stream of its own, and calls whose response comes when they are asked for again."""
+
+    def __init__(self, retry: int | None = None) -> None:
+        super().__init__({"tools/call": self._begin, "GET": self._get})
+        self._retry = retry
+        self.is_heard = anyio.Event()
+        """Its own stream is open."""
+
+    async def _begin(self, exchange: Exchange) -> None:
+        async with exchange.events() as events:
+            await events.send({"method": "notifications/progress", "params": {}}, event_id="e1", retry=self._retry)
+            await exchange.disconnected()
+
+    async def _get(self, exchange: Exchange) -> None:
+        if "last-event-id" not in exchange.headers:
+            self.is_heard.set()
+            await hold(exchange)
+            return
+        async with exchange.events() as events:
+            await events.send({"id": 1, "result": {"after": exchange.headers["last-event-id"]}})
+
+    async def begun(self, channel: Channel) -> None:
+        """A call is on its way."""
+        await handshake(channel)
+        with anyio.fail_after(PATIENCE):
+            await self.is_heard.wait()
+        await channel.write.send(request(1, "tools/call"))
+        await arrival(channel)
+
+
+async def test_a_call_is_resumed_though_the_server_refuses_connections_for_a_moment() -> None:
+    clock = ManualClock()
+    async with Resumable() as origin, HttpTransport(origin.url, clock=clock).open() as channel:
+        await origin.begun(channel)
+        await origin.vanish()
+        # The response's stream and the server's own have each been refused once.
+        await clock.asked(1.0, times=2)
+        await origin.come_back()
+        await clock.let_pass(1.0)
+        assert await result(channel) == (1, {"after": "e1"})
+        assert channel.state.lost_reason is None
+
+
+async def test_the_servers_own_stream_is_tried_for_as_long_as_a_call_is_to_be_resumed() -> None:
+    clock = ManualClock()
+    async with Resumable(retry=10_000) as origin, HttpTransport(origin.url, clock=clock).open() as channel:
+        await origin.begun(channel)
+        await origin.vanish()
+        await clock.asked(10.0)
+        for _ in range(MAX_TRIES):
+            await clock.let_pass(1.0)
+        await clock.asked(1.0)
+        await origin.come_back()
+        await clock.let_pass(10.0)
+        assert await result(channel) == (1, {"after": "e1"})
+        assert channel.state.lost_reason is None
+
+
+async def test_a_call_that_cannot_be_resumed_in_time_is_lost_with_its_server(clock: FakeClock) -> None:
+    async with Resumable() as origin, HttpTransport(origin.url, clock=clock).open() as channel:
+        await origin.begun(channel)
+        await origin.vanish()
+        with anyio.fail_after(PATIENCE):
+            while channel.state.lost_reason is None:
+                await clock.advance(1)
+        assert channel.state.lost_reason.startswith("the server cannot be reached")
 
 
 @pytest.mark.parametrize("status", [400, 404, 405, 500])

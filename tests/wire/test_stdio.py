@@ -40,6 +40,14 @@ for line in sys.stdin:
 time.sleep(600)
 """
 
+HAS_PROGRAMS = STUBBORN.replace("stdout=subprocess.PIPE", "stdout=subprocess.PIPE, start_new_session=True")
+"""As a hub has them, which is not done with ending them."""
+
+BEHIND_A_WRAPPER = """
+inner = subprocess.Popen([sys.executable, "-c", sys.argv[1]])
+inner.wait()
+"""
+
 LEAVES_A_CHILD = """
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
 answer(sys.stdin.readline(), child=child.pid)
@@ -224,6 +232,25 @@ async def test_a_server_that_ignores_eof_and_sigterm_is_ended_with_its_children(
 ) -> None:
     monkeypatch.setattr(process, "STEP_SECONDS", 0.1)
     async with python(STUBBORN).open() as channel:
+        handles = [os.pidfd_open(pid) for pid in (await ask(channel)).values()]
+    await all_dead(handles)
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="descendants are found in /proc")
+async def test_a_server_that_is_killed_takes_its_programs_in_other_groups_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(process, "STEP_SECONDS", 0.1)
+    async with python(HAS_PROGRAMS).open() as channel:
+        handles = [os.pidfd_open(pid) for pid in (await ask(channel)).values()]
+    await all_dead(handles)
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="descendants are found in /proc")
+async def test_a_wrapper_that_ends_first_takes_the_programs_behind_it_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "STEP_SECONDS", 0.1)
+    wrapper = StdioTransport(sys.executable, ["-c", ANSWER + BEHIND_A_WRAPPER, ANSWER + HAS_PROGRAMS])
+    async with wrapper.open() as channel:
         handles = [os.pidfd_open(pid) for pid in (await ask(channel)).values()]
     await all_dead(handles)
 

@@ -14,13 +14,14 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 import anyio
 import httpx2
 from mcp.shared._httpx_utils import request_within_origin, stream_within_origin
-from mcp_types import JSONRPCRequest
+from mcp_types import METHOD_NOT_FOUND, JSONRPCRequest, RequestId
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from emceepee.clock import Clock, SystemClock
 from emceepee.wire.ends import ChannelEnd, carry
 from emceepee.wire.envelope import encode, undelivered
 from emceepee.wire.http_client import (
+    CONNECT_TIMEOUT,
     DELIVERY_TIMEOUT,
     checked_url,
     drain,
@@ -28,6 +29,7 @@ from emceepee.wire.http_client import (
     is_event_stream,
     refusal,
     shown_url,
+    trouble,
 )
 from emceepee.wire.http_stream import SESSION_GONE, Reply, ServerStream
 from emceepee.wire.outbox import Outbox, Posting
@@ -42,6 +44,9 @@ ACCEPT = "application/json, text/event-stream"
 
 GOODBYE_SECONDS = 1.0
 """For the DELETE that ends a session: a courtesy, which a dead server must not make slow."""
+
+PING_TIMEOUT = httpx2.Timeout(CONNECT_TIMEOUT)
+"""For the ping that shows whether a session is known: a server that hangs must not hold the refusal back for long."""
 
 
 class HttpTransport:
@@ -94,7 +99,8 @@ class _Connection:
         self._clock = clock
         self._max_event_bytes = max_event_bytes
         self._outbox = Outbox(end, clock, self._post, is_modern=self._is_modern)
-        self._server_stream = ServerStream(end, clock, self._get, max_event_bytes)
+        self._replies: set[Reply] = set()
+        self._server_stream = ServerStream(end, clock, self._get, self._replies, max_event_bytes)
         self._initialized = anyio.Event()
         self._is_unproven = False
         """Whether we have a session of which we do not know yet that the server still knows it."""
@@ -142,6 +148,13 @@ class _Connection:
 
     async def _request(self, message: JSONRPCRequest, posting: Posting) -> None:
         reply = Reply(message.id, self.end, self._clock, self._get, self._max_event_bytes)
+        self._replies.add(reply)
+        try:
+            await self._converse(reply, posting)
+        finally:
+            self._replies.discard(reply)
+
+    async def _converse(self, reply: Reply, posting: Posting) -> None:
         async with self._posted(posting, self._client.timeout) as response:
             if not response.is_success:
                 await self._refused(posting, response)
@@ -171,15 +184,34 @@ class _Connection:
             yield response
 
     async def _refused(self, posting: Posting, response: httpx2.Response) -> None:
-        if self.end.state.session_id is not None and not posting.modern and self._is_unknown(response):
+        if self.end.state.session_id is not None and not posting.modern and await self._is_gone(posting, response):
             await self.end.fail(posting.item, undelivered(SESSION_GONE, was_taken=False))
             self.end.lose(SESSION_GONE)
         else:
             await self.end.fail(posting.item, await refusal(response))
 
-    def _is_unknown(self, response: httpx2.Response) -> bool:
-        """Whether a refusal is about our session: 404, and 400 of many servers to one that they never heard of."""
-        return response.status_code == 404 or (self._is_unproven and response.status_code == 400)
+    async def _is_gone(self, posting: Posting, response: httpx2.Response) -> bool:
+        """Whether a refusal is about our session: 404, and 400 of many servers to one that they do not know."""
+        if response.status_code != 400 or self._is_unproven:
+            return response.status_code in (400, 404)
+        message = posting.item.message
+        return isinstance(message, JSONRPCRequest) and await self._is_ping_refused(message.id)
+
+    async def _is_ping_refused(self, request_id: RequestId) -> bool:
+        """Whether a ping fares like the request, about which 400 leaves open if it was the request or the session."""
+        ping = JSONRPCRequest(jsonrpc="2.0", id=f"ping-after-{request_id}", method="ping")
+        headers = self._headers({"content-type": "application/json"})
+        try:
+            async with stream_within_origin(
+                self._client, "POST", self._url, content=encode(ping), headers=headers, timeout=PING_TIMEOUT
+            ) as response:
+                if response.status_code in (400, 404):
+                    # One that does not know the method has looked at it, so that it knows the session.
+                    return (await refusal(response)).code != METHOD_NOT_FOUND
+                await drain(response)
+        except httpx2.HTTPError as error:
+            logger.debug("whether the session is known could not be asked: %s", trouble(error))
+        return False
 
     def _headers(self, more: Mapping[str, str] | None = None) -> httpx2.Headers:
         state = self.end.state

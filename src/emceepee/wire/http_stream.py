@@ -6,7 +6,7 @@ Both are read over as many connections as it takes, as far as the server lets us
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractAsyncContextManager, aclosing
 from typing import TypeAlias
 
@@ -55,12 +55,18 @@ class Reply:
         self._reopening = Reopening()
         self._metadata = ServerMessageMetadata(related_request_id=request_id)
         self._ended_in_order = False
+        self._is_read = False
         self.complete = False
         """The response, or an error in its place, was delivered."""
 
     @property
     def resumable(self) -> bool:
         return not self.complete and self._reopening.last_event_id is not None
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether the stream is to be resumed, which is tried a few times only."""
+        return self.resumable and not self._is_read
 
     async def read_body(self, response: httpx2.Response) -> None:
         """Deliver what a plain body holds."""
@@ -74,6 +80,7 @@ class Reply:
     async def read_stream(self, response: httpx2.Response) -> bool:
         """Deliver the events of `response` to its end; true if any came. A broken stream is one that ended."""
         any_event = self._ended_in_order = False
+        self._is_read = True
         try:
             with anyio.CancelScope() as draining:
                 async with aclosing(events_of(response, self._max_event_bytes)) as events:
@@ -89,6 +96,8 @@ class Reply:
             await self.fail(ErrorData(code=PARSE_ERROR, message=str(error)))
         except httpx2.HTTPError as error:
             logger.debug("a response stream broke: %s", trouble(error))
+        finally:
+            self._is_read = False
         return any_event
 
     async def resume(self) -> None:
@@ -149,13 +158,22 @@ class Reply:
 class ServerStream:
     """The stream that a GET opens, for what the server says of its own accord.
 
-    A server may have none. One that was open and cannot be opened again means that the server is gone.
+    A server may have none. One that was open and cannot be opened again means that the server is gone, but not before
+    the `replies` that can be resumed have had their own tries: they would be lost with the channel.
     """
 
-    def __init__(self, end: ChannelEnd, clock: Clock, open_stream: OpenStream, max_event_bytes: int | None) -> None:
+    def __init__(
+        self,
+        end: ChannelEnd,
+        clock: Clock,
+        open_stream: OpenStream,
+        replies: Collection[Reply],
+        max_event_bytes: int | None,
+    ) -> None:
         self._end = end
         self._clock = clock
         self._open = open_stream
+        self._replies = replies
         self._max_event_bytes = max_event_bytes
         self._reopening = Reopening()
         self._was_open = False
@@ -179,7 +197,7 @@ class ServerStream:
             # The same event would come again.
             return self._give_up(str(error))
         except httpx2.ConnectError as error:
-            return self._give_up(trouble(error)) if self._was_open else self._try_again(trouble(error))
+            return self._refused_to_connect(trouble(error))
         except httpx2.HTTPError as error:
             return self._try_again(trouble(error))
         return True
@@ -213,8 +231,15 @@ class ServerStream:
             return self._give_up(SESSION_GONE)
         return self._try_again((await refusal(response)).message)
 
+    def _refused_to_connect(self, problem: str) -> bool:
+        # Some of the replies may not have noticed yet that their streams broke with ours.
+        if self._was_open and not any(reply.resumable for reply in self._replies):
+            return self._give_up(problem)
+        return self._try_again(problem)
+
     def _try_again(self, problem: str) -> bool:
-        return self._reopening.tries < MAX_TRIES or self._give_up(problem)
+        is_awaited = any(reply.is_broken for reply in self._replies)
+        return is_awaited or self._reopening.tries < MAX_TRIES or self._give_up(problem)
 
     def _give_up(self, problem: str) -> bool:
         if self._was_open:

@@ -1,4 +1,4 @@
-"""A server's process: starting it in a group of its own, and making sure that nothing of the group outlives us.
+"""A server's process: starting it in a group of its own, and making sure that nothing of it outlives us.
 
 `stdio.py` speaks with the process; this module only knows about its birth and its end.
 """
@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import threading
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -32,6 +33,10 @@ STEP_SECONDS = 1.0
 
 REAP_SECONDS = 0.3
 """After SIGKILL only the event loop has to notice; a process that the kernel cannot end is not waited for."""
+
+
+PROBE = 0
+"""A signal that nobody gets: it only shows whether there is somebody."""
 
 
 class ServerProcess:
@@ -163,7 +168,7 @@ async def stop(process: ServerProcess) -> None:
     try:
         process.stdin.close()
         if not await _exited(process, STEP_SECONDS):
-            _signal_group(process, signal.SIGTERM)
+            _signal_group(process.pid, signal.SIGTERM)
             await _exited(process, STEP_SECONDS)
     finally:
         kill_group(process)
@@ -173,8 +178,15 @@ async def stop(process: ServerProcess) -> None:
 
 
 def kill_group(process: ServerProcess) -> None:
-    """SIGKILL for everything in the group, also when its leader is gone."""
-    _signal_group(process, signal.SIGKILL)
+    """SIGKILL for everything in the group, also when its leader is gone, and for the groups that were started from it.
+
+    A hub, for one, has each of its programs in a group of its own, and needs about as long to end a stubborn one as we
+    give it for all.
+    """
+    if not _signal_group(process.pid, PROBE):
+        return
+    for group in (process.pid, *_groups_below(process.pid)):
+        _signal_group(group, signal.SIGKILL)
 
 
 async def _exited(process: ServerProcess, seconds: float) -> bool:
@@ -183,10 +195,39 @@ async def _exited(process: ServerProcess, seconds: float) -> bool:
     return process.returncode is not None
 
 
-def _signal_group(process: ServerProcess, number: signal.Signals) -> None:
-    # The leader's pid is the group's id; getpgid() would fail once the leader is reaped.
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, number)
+def _signal_group(group: int, number: int) -> bool:
+    """Send a signal to a group; whether there is one. Its id is the leader's pid, also once the leader is reaped."""
+    with suppress(PermissionError):
+        try:
+            os.killpg(group, number)
+        except ProcessLookupError:
+            return False
+    return True
+
+
+def _groups_below(group: int) -> set[int]:
+    """The groups of what descends from the processes of `group`, as far as that can be seen."""
+    groups: dict[int, int] = {}
+    children: defaultdict[int, list[int]] = defaultdict(list)
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            parent, groups[int(entry.name)] = _parent_and_group(entry)
+            children[parent].append(int(entry.name))
+    found = {pid for pid, of in groups.items() if of == group}
+    to_see = list(found)
+    while to_see:
+        below = [pid for pid in children[to_see.pop()] if pid not in found]
+        found.update(below)
+        to_see += below
+    # To signal group 0 is to signal our own.
+    return {groups[pid] for pid in found} - {0, group, os.getpgrp()}
+
+
+def _parent_and_group(entry: Path) -> tuple[int, int]:
+    """Of the process that has this directory in `/proc`."""
+    # The name, in parentheses, may hold anything.
+    _state, parent, group, *_ = (entry / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()
+    return int(parent), int(group)
 
 
 def end_leftovers(*places: str) -> int:
@@ -217,6 +258,5 @@ def _our_line() -> set[int]:
     with suppress(OSError):
         while pid > 0 and pid not in line:
             line.add(pid)
-            # The name, in parentheses, may hold anything.
-            pid = int(Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[1])
+            pid, _ = _parent_and_group(Path("/proc") / str(pid))
     return line
