@@ -90,6 +90,32 @@ class ScopedServer(Origin):
                 await exchange.json({"jsonrpc": "2.0", "id": exchange.message["id"], "error": error})
 
 
+class AskingServer(ScopedServer):
+    """Its task asks whoever is the first to wait for the result, and ends with the response; `is_deaf` loses that."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.responses: list[dict[str, Any]] = []
+        self.is_deaf = False
+        self._has_asked = False
+
+    async def _post(self, exchange: Exchange) -> None:
+        if "method" not in exchange.message:
+            if not self.is_deaf:
+                self.responses.append(exchange.message)
+                self.finished.set()
+            await exchange.reply(202)
+        elif exchange.message["method"] == "tasks/result" and not self._has_asked:
+            self._has_asked = True
+            meta = {"io.modelcontextprotocol/related-task": {"taskId": "t"}}
+            params = {"message": "Who?", "requestedSchema": {"type": "object", "properties": {}}, "_meta": meta}
+            async with exchange.events() as events:
+                await events.send({"id": "ask-1", "method": "elicitation/create", "params": params})
+                await exchange.disconnected()
+        else:
+            await super()._post(exchange)
+
+
 @pytest.fixture
 async def server() -> AsyncIterator[ScopedServer]:
     with anyio.fail_after(LIMIT_S):
@@ -237,6 +263,65 @@ async def test_a_link_that_comes_back_goes_on_in_the_session_of_its_task(server:
         server.finished.set()
         assert (await client.call("get_task_result", task_id=task_id)).texts[0] == "done"
     assert len(server.seen("initialize")) == 1
+
+
+async def asked(hub: Hub) -> tuple[HubClient, str]:
+    """A client, and its task once that asks."""
+    client, task_id = await begun(hub)
+    while not client.session.state.questions.pending(task_id=task_id):
+        await client.call("await_activity", timeout_ms=20)
+    return client, task_id
+
+
+async def lose_question(client: HubClient) -> None:
+    """Lose the connection, and with it the open question."""
+    lose(client)
+    while client.session.state.questions.pending():
+        await client.call("await_activity", timeout_ms=20)
+
+
+def is_of_a_lost_question(response: dict[str, Any]) -> bool:
+    return response["id"] == "ask-1" and "connection that it came on is gone" in response["error"]["message"]
+
+
+async def test_a_server_hears_on_the_next_connection_that_its_question_is_lost() -> None:
+    with anyio.fail_after(LIMIT_S):
+        async with AskingServer() as server, hub_for(server, MemoryStore()) as hub:
+            client, task_id = await asked(hub)
+            await lose_question(client)
+            assert (await client.call("get_task_result", task_id=task_id)).texts[0] == "done"
+            (response,) = server.responses
+            assert is_of_a_lost_question(response)
+            assert len(server.seen("initialize")) == 1
+            lose(client)
+            await connected(client, 3)
+            assert server.responses == [response], "it hears that once"
+
+
+async def test_a_server_hears_from_the_next_hub_that_its_question_is_lost() -> None:
+    with anyio.fail_after(LIMIT_S):
+        async with AskingServer() as server:
+            store = MemoryStore()
+            async with hub_for(server, store) as hub:
+                client, task_id = await asked(hub)
+                # What this hub says at its end does not get through, as if it were killed.
+                server.is_deaf = True
+            server.is_deaf = False
+            async with hub_for(server, store) as hub:
+                again = HubClient(hub, hub.sessions[client.session.id])
+                assert (await again.call("get_task_result", task_id=task_id)).texts[0] == "done"
+            (response,) = server.responses
+            assert is_of_a_lost_question(response)
+
+
+async def test_a_question_that_is_lost_with_its_session_is_not_answered_in_another_one() -> None:
+    with anyio.fail_after(LIMIT_S):
+        async with AskingServer() as server, hub_for(server, MemoryStore()) as hub:
+            client, task_id = await asked(hub)
+            server.forget()
+            await lose_question(client)
+            assert (await client.call("get_task_result", task_id=task_id)).error_code == "TASK_FAILED"
+            assert server.responses == []
 
 
 async def connected(client: HubClient, times: int) -> None:

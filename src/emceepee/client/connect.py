@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
 
+from emceepee.client.asked import AskingTransport
 from emceepee.client.connection import ServerConnection
 from emceepee.client.inbound import Inbound
 from emceepee.client.listening import Listener
@@ -130,9 +131,10 @@ async def _connection(
     clock: Clock,
     agree: Callable[[Peer], Awaitable[Negotiated]],
 ) -> AsyncIterator[ServerConnection]:
-    async with open_peer(transport, clock, inbound) as peer, companions() as tasks:
+    asking = AskingTransport(transport)
+    async with open_peer(asking, clock, inbound) as peer, companions() as tasks:
         receiver = ReceiverTasks(options, clock, peer.notify) if options.receiver_tasks else None
-        inbound.bind(peer.state, receiver, tasks.start_soon, clock)
+        inbound.bind(peer.state, receiver, tasks.start_soon, clock, asking)
         tasks.start_soon(inbound.lose_with, peer.closed)
         negotiated = await agree(peer)
         listener = Listener(peer, clock)

@@ -81,7 +81,12 @@ class Follower:
             ConnectionLost: the connection is gone; the task may live on.
         """
         task_id, inbound = task.task_id, self._inbound
-        with inbound.origins.task_of(task_id, self._origin), inbound.watch.follow(task_id) as news:
+        await inbound.refuse_unanswered(self._resumption)
+        with (
+            inbound.origins.task_of(task_id, self._origin),
+            inbound.remember(self._origin, self._resumption),
+            inbound.watch.follow(task_id) as news,
+        ):
             async with companions() as tasks:
                 tasks.start_soon(self._keep_asking, task, news, tasks)
                 if self._era.name == "handshake":

@@ -7,18 +7,21 @@ answer; whose they are is known to `origins.py`.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 from weakref import ref
 
 import anyio
 
+from emceepee.client.asked import AskingTransport
 from emceepee.client.events import EventFeed, QuestionArrivedEvent, QuestionSettledEvent
 from emceepee.client.options import ClientOptions, ClientSink
 from emceepee.client.origins import Origins
-from emceepee.client.questions import KIND_OF_METHOD, Question
+from emceepee.client.questions import KIND_OF_METHOD, REJECTED, Question
 from emceepee.client.receiver import METHODS as RECEIVER_METHODS
 from emceepee.client.receiver import ReceiverTasks
+from emceepee.client.resumption import Resumption, UnansweredRequest
 from emceepee.client.urls import CompletedUrls
 from emceepee.client.watch import TaskWatch
 from emceepee.clock import Clock, sleep
@@ -41,6 +44,8 @@ UNREAD_SECONDS = 5.0
 MAX_OPEN_QUESTIONS = 1000
 """Per connection; a server that asks more at once is refused, so that it cannot fill our memory."""
 
+NOBODY_ANSWERED = "nobody answered the question: the connection that it came on is gone"
+
 
 class Inbound:
     def __init__(self, options: ClientOptions, sink: ClientSink | None = None) -> None:
@@ -54,6 +59,9 @@ class Inbound:
         self.watch = TaskWatch()
         self.completed_urls = CompletedUrls()
         self.events = EventFeed()
+        self._asking: AskingTransport | None = None
+        self._followed: dict[object, tuple[object, Resumption]] = {}
+        """The origins of tasks, each with what another connection needs to go on with it."""
         self._receiver: ReceiverTasks | None = None
         self._spawn: Callable[..., object] | None = None
         self._open: set[Question] = set()
@@ -71,7 +79,12 @@ class Inbound:
         self._changed = anyio.Event()
 
     def bind(
-        self, state: ChannelState, receiver: ReceiverTasks | None, spawn: Callable[..., object], clock: Clock
+        self,
+        state: ChannelState,
+        receiver: ReceiverTasks | None,
+        spawn: Callable[..., object],
+        clock: Clock,
+        asking: AskingTransport | None = None,
     ) -> None:
         """The channel whose end is also the end of every question that came over it, and what runs beside it."""
         self._state = state
@@ -80,6 +93,7 @@ class Inbound:
         self._is_lost = False
         self.stray_lines, self.first_stray_line = 0, ""
         state.on_interrupted = self._interrupted
+        self._asking = asking
         self._receiver = receiver
         self._spawn = spawn
 
@@ -90,6 +104,7 @@ class Inbound:
     # What the peer hands over
 
     async def on_request(self, method: str, params: Mapping[str, Any], related: int | None) -> JsonObject:
+        request_id = None if self._asking is None else self._asking.take_id(params)
         if method == "ping":
             return {}
         if method == "roots/list" and self._options.roots is not None:
@@ -102,7 +117,47 @@ class Inbound:
         if self._receiver is not None and isinstance(params.get("task"), Mapping):
             return self._ask_as_task(self._receiver, kind, params, belongs_to)
         question = self.ask(kind, params, arrival="request", belongs_to=belongs_to)
-        return await self.wait_for_answer(question)
+        with self._remembered(request_id, belongs_to.call):
+            return await self.wait_for_answer(question)
+
+    @contextmanager
+    def remember(self, origin: object, resumption: Resumption) -> Iterator[None]:
+        """While the body runs, `resumption` knows what a server waits for that belongs to `origin`."""
+        key = object()
+        self._followed[key] = (origin, resumption)
+        try:
+            yield
+        finally:
+            del self._followed[key]
+
+    @contextmanager
+    def _remembered(self, request_id: RequestId | None, origin: object) -> Iterator[None]:
+        """While the body answers a request, and for good if the connection ends before it has."""
+        session_id = None if self._state is None else self._state.session_id
+        found = next((resumption for other, resumption in self._followed.values() if other is origin), None)
+        if origin is None or found is None or session_id is None or request_id is None:
+            yield
+            return
+        request = UnansweredRequest(session_id, request_id)
+        found.unanswered.append(request)
+        found.changed()
+        try:
+            yield
+        finally:
+            if not self._is_over and request in found.unanswered:
+                found.unanswered.remove(request)
+                found.changed()
+
+    async def refuse_unanswered(self, resumption: Resumption) -> None:
+        """Tell the server that nobody will answer what it asked on a connection before this one."""
+        session_id = None if self._state is None else self._state.session_id
+        left, resumption.unanswered = resumption.unanswered, []
+        for request in left:
+            # In another session the id would be another request's.
+            if self._asking is not None and request.session_id == session_id:
+                await self._asking.refuse(request.request_id, REJECTED, NOBODY_ANSWERED)
+        if left:
+            resumption.changed()
 
     async def list_roots(self) -> JsonObject:
         """The answer to `roots/list`, however it was asked."""
