@@ -191,6 +191,18 @@ async def test_what_the_hub_before_left_open_is_cancelled_in_the_same_session_on
     assert server.seen("notifications/cancelled") == [cancelled], "in a new session the id would be another request's"
 
 
+async def test_what_was_left_open_for_a_task_that_has_ended_is_not_cancelled(server: ScopedServer) -> None:
+    store = MemoryStore()
+    async with hub_for(server, store) as hub:
+        client, task_id = await begun(hub)
+        await server.asked(lambda: bool(server.seen("tasks/result")))
+    server.finished.set()
+    async with hub_for(server, store) as hub:
+        again = HubClient(hub, hub.sessions[client.session.id])
+        assert (await again.call("get_task_result", task_id=task_id)).texts[0] == "done"
+    assert server.seen("notifications/cancelled") == []
+
+
 @pytest.mark.parametrize("status", [404, 400])
 async def test_a_session_that_the_server_has_forgotten_is_begun_anew(server: ScopedServer, status: int) -> None:
     store = MemoryStore()

@@ -90,7 +90,7 @@ class Follower:
             async with companions() as tasks:
                 tasks.start_soon(self._keep_asking, task, news, tasks)
                 if self._era.name == "handshake":
-                    tasks.start_soon(self._fetch_result, task_id)
+                    tasks.start_soon(self._fetch_result, task)
                 await self._ended.wait()
         if not isinstance(self._outcome, ConnectionLost):
             self._withdraw_questions()
@@ -160,13 +160,16 @@ class Follower:
 
     # 2025-11-25
 
-    async def _fetch_result(self, task_id: str) -> None:
+    async def _fetch_result(self, task: RemoteTask) -> None:
         """Hold `tasks/result` open; a server that does not block is asked again once the task has ended."""
-        await self._cancel_earlier_request()
+        if not task.is_terminal:
+            # Of a task that has ended, the server answers it just now, if it has not yet: the Python SDK's 1.30 loses
+            # its whole session to a cancellation that comes while it does.
+            await self._cancel_earlier_request()
         cuts = 0
         while not self._ended.is_set():
             with anyio.CancelScope() as self._held:
-                await self._ask_for_result(task_id)
+                await self._ask_for_result(task.task_id)
                 cuts = cuts + 1 if self._is_cut_off else 0
                 await self._ended_within(PATIENCE.delay(max(cuts, 1), EVENLY))
             if self._held.cancelled_caught:
