@@ -15,7 +15,14 @@ from emceepee.client.inbound import Inbound
 from emceepee.client.inputs import answer_to
 from emceepee.client.questions import Question
 from emceepee.client.resumption import OpenInput, ResultRequest, Resumption
-from emceepee.client.tasks import PATIENCE, RemoteTask, ask_about_task, fetch_task
+from emceepee.client.tasks import (
+    MAX_REFUSALS,
+    PATIENCE,
+    RemoteTask,
+    ask_about_task,
+    fetch_task,
+    is_of_unknown_task,
+)
 from emceepee.client.watch import TaskNews
 from emceepee.concurrency import companions
 from emceepee.errors import ConnectionLost, PeerError, WireError
@@ -34,9 +41,6 @@ MAX_POLL_MS = 60_000
 
 RESULT_GRACE = 30.0
 """Seconds that `tasks/result` may take once the task has ended."""
-
-MAX_NONSENSE = 3
-"""Answers in a row that are no task, after which the server is believed to have lost it."""
 
 EVENLY = 0.5
 """In place of chance in a backoff: the tasks of a server are not asked about at the same moments anyway."""
@@ -115,10 +119,10 @@ class Follower:
     # The status
 
     async def _keep_asking(self, task: RemoteTask, news: TaskNews, tasks: anyio.abc.TaskGroup) -> None:
-        nonsense = silences = 0
+        refusals = silences = 0
         while not task.is_terminal:
             self._take_questions(task, tasks)
-            heard = await news.wait(self._peer.clock.move_on_after(_interval(task, silences)))
+            heard = await news.wait(self._peer.clock.move_on_after(_interval(task, silences + refusals)))
             try:
                 latest = heard if heard is not None else await self._get(task.task_id)
             except ConnectionLost as lost:
@@ -128,16 +132,16 @@ class Follower:
                 silences += 1
                 continue
             except PeerError as error:
-                nonsense += 1
+                refusals += 1
                 silences = 0
-                if error.code == -32602 or nonsense >= MAX_NONSENSE:
+                if is_of_unknown_task(error) or refusals >= MAX_REFUSALS:
                     self._end(PeerError(error.code, f"the server lost the task: {error.message}", error.data))
                     return
                 continue
             if silences:
                 # The connection that the result is awaited on may have gone silent, too.
                 self._held.cancel()
-            nonsense = silences = 0
+            refusals = silences = 0
             if _differs(task, latest):
                 self._on_task(latest)
             task = latest
@@ -229,8 +233,8 @@ class Follower:
     async def _is_over(self, task_id: str) -> bool:
         try:
             return (await self._get(task_id)).is_terminal
-        except PeerError:
-            return True
+        except PeerError as error:
+            return is_of_unknown_task(error)
         except ConnectionLost:
             return self._peer.is_over
 
@@ -278,11 +282,11 @@ class Follower:
             self._serving.discard(key)
 
 
-def _interval(task: RemoteTask, silences: int) -> float:
-    """Seconds until the server is asked again, after so many questions in a row that it did not answer."""
+def _interval(task: RemoteTask, failures: int) -> float:
+    """Seconds until the server is asked again, after so many questions in a row that it did not answer as it should."""
     wished = DEFAULT_POLL_MS if task.poll_interval_ms is None else task.poll_interval_ms
     interval = min(max(wished, MIN_POLL_MS), MAX_POLL_MS) / 1000
-    return max(interval, PATIENCE.delay(silences, EVENLY)) if silences else interval
+    return max(interval, PATIENCE.delay(failures, EVENLY)) if failures else interval
 
 
 def _differs(before: RemoteTask, after: RemoteTask) -> bool:
