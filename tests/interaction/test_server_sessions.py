@@ -388,10 +388,23 @@ async def test_a_session_that_is_refused_for_ever_does_not_keep_the_link_from_co
 
 async def test_a_new_connection_that_somebody_asked_for_has_a_new_session(server: ScopedServer) -> None:
     async with hub_for(server, MemoryStore()) as hub:
-        client, _ = await begun(hub)
+        client = HubClient(hub, await hub.open_session())
+        await connected(client, 1)
         await client.call("reconnect_server", name="scoped")
-        while client.session.link("scoped").life.times_connected < 2:
-            await client.call("await_activity", timeout_ms=50)
+        await connected(client, 2)
+    assert len(server.seen("initialize")) == 2
+
+
+async def test_a_new_connection_does_not_cost_the_tasks_that_live_in_the_session(server: ScopedServer) -> None:
+    async with hub_for(server, MemoryStore()) as hub:
+        client, task_id = await begun(hub)
+        await client.call("reconnect_server", name="scoped")
+        await connected(client, 2)
+        server.finished.set()
+        assert (await client.call("get_task_result", task_id=task_id)).texts[0] == "done"
+        assert len(server.seen("initialize")) == 1
+        await client.call("reconnect_server", name="scoped")
+        await connected(client, 3)
     assert len(server.seen("initialize")) == 2
 
 
