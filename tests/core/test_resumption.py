@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from emceepee.client import Question, Resumption
-from emceepee.client.resumption import InputRound, OpenInput, ResultRequest
+from emceepee.client.resumption import InputRound, OpenInput, ResultRequest, UnansweredRequest
 from emceepee.core.questions import Belonging
 from emceepee.errors import PeerError
 
@@ -76,3 +76,11 @@ def test_a_request_that_is_none_asks_nothing(request_: object) -> None:
 def test_requests_that_are_no_object_are_the_servers_error() -> None:
     with pytest.raises(PeerError):
         InputRound.of({"inputRequests": [1]})
+
+
+def test_what_the_server_waits_for_is_known() -> None:
+    left = [UnansweredRequest("session-1", 7), UnansweredRequest("session-1", "ask-1")]
+    assert copied(Resumption(unanswered=left)).unanswered == left
+    before = Resumption().as_json()
+    del before["unanswered"]
+    assert Resumption.from_json(before) == Resumption(), "as earlier versions wrote it"

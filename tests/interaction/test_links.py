@@ -194,6 +194,29 @@ async def test_a_server_that_does_not_answer_for_its_tasks_is_back_all_the_same(
         assert (event["data"]["tasks_kept"], event["data"]["tasks_lost"]) == (1, 0)
 
 
+async def test_a_server_that_is_not_quite_back_has_lost_no_task(clock: FakeClock) -> None:
+    server = TaskServer()
+
+    async def refuse(_params: Mapping[str, Any]) -> dict[str, Any]:
+        raise PeerError(-32603, "Internal error")
+
+    async with running_hub({"demo": server}, clock=clock) as running:
+        client = await running.client()
+        await client.call("list_tools")
+        task = (await client.execute("demo", "job", timeout_ms=0)).task
+        await settle()
+        good = server.methods
+        server.methods = {**good, "tasks/get": refuse, "tasks/result": refuse}
+        await server.die()
+        await settle()
+        await clock.advance(1.2)
+        (event,) = [event for event in events_of(client) if event["type"] == "server_reconnected"]
+        assert (event["data"]["tasks_kept"], event["data"]["tasks_lost"]) == (1, 0)
+        server.methods = good
+        await clock.advance(10)
+        assert client.session.state.tasks.get(task["task_id"]).status == "working"
+
+
 @requirement("T001-reconcile", "P001-unit-reconciliation")
 async def test_a_native_task_that_the_server_forgot_fails_after_the_reconnect(clock: FakeClock) -> None:
     server = TaskServer()

@@ -324,6 +324,7 @@ async def test_questions_of_a_server_that_is_gone_are_told_as_lost(clock: FakeCl
         again = back(running, client)
         failed = await again.call("get_task_result", task_id=task["task_id"])
         assert failed.error_code == "TASK_FAILED"
+        assert "there is no server 'demo' any more" in failed.texts[0]
         (expired,) = [event for event in failed.events if event["type"] == "elicitation_expired"]
         assert expired["data"] == {"request_id": question["request_id"], "reason": "the hub restarted"}
     async with running_hub({}, clock=clock, store=store) as running:

@@ -90,6 +90,32 @@ class ScopedServer(Origin):
                 await exchange.json({"jsonrpc": "2.0", "id": exchange.message["id"], "error": error})
 
 
+class AskingServer(ScopedServer):
+    """Its task asks whoever is the first to wait for the result, and ends with the response; `is_deaf` loses that."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.responses: list[dict[str, Any]] = []
+        self.is_deaf = False
+        self._has_asked = False
+
+    async def _post(self, exchange: Exchange) -> None:
+        if "method" not in exchange.message:
+            if not self.is_deaf:
+                self.responses.append(exchange.message)
+                self.finished.set()
+            await exchange.reply(202)
+        elif exchange.message["method"] == "tasks/result" and not self._has_asked:
+            self._has_asked = True
+            meta = {"io.modelcontextprotocol/related-task": {"taskId": "t"}}
+            params = {"message": "Who?", "requestedSchema": {"type": "object", "properties": {}}, "_meta": meta}
+            async with exchange.events() as events:
+                await events.send({"id": "ask-1", "method": "elicitation/create", "params": params})
+                await exchange.disconnected()
+        else:
+            await super()._post(exchange)
+
+
 @pytest.fixture
 async def server() -> AsyncIterator[ScopedServer]:
     with anyio.fail_after(LIMIT_S):
@@ -163,6 +189,18 @@ async def test_what_the_hub_before_left_open_is_cancelled_in_the_same_session_on
         again = HubClient(hub, hub.sessions[client.session.id])
         assert (await again.call("get_task_result", task_id=task_id)).error_code == "TASK_FAILED"
     assert server.seen("notifications/cancelled") == [cancelled], "in a new session the id would be another request's"
+
+
+async def test_what_was_left_open_for_a_task_that_has_ended_is_not_cancelled(server: ScopedServer) -> None:
+    store = MemoryStore()
+    async with hub_for(server, store) as hub:
+        client, task_id = await begun(hub)
+        await server.asked(lambda: bool(server.seen("tasks/result")))
+    server.finished.set()
+    async with hub_for(server, store) as hub:
+        again = HubClient(hub, hub.sessions[client.session.id])
+        assert (await again.call("get_task_result", task_id=task_id)).texts[0] == "done"
+    assert server.seen("notifications/cancelled") == []
 
 
 @pytest.mark.parametrize("status", [404, 400])
@@ -251,6 +289,65 @@ async def test_a_link_that_comes_back_goes_on_in_the_session_of_its_task(server:
     assert len(server.seen("initialize")) == 1
 
 
+async def asked(hub: Hub) -> tuple[HubClient, str]:
+    """A client, and its task once that asks."""
+    client, task_id = await begun(hub)
+    while not client.session.state.questions.pending(task_id=task_id):
+        await client.call("await_activity", timeout_ms=20)
+    return client, task_id
+
+
+async def lose_question(client: HubClient) -> None:
+    """Lose the connection, and with it the open question."""
+    lose(client)
+    while client.session.state.questions.pending():
+        await client.call("await_activity", timeout_ms=20)
+
+
+def is_of_a_lost_question(response: dict[str, Any]) -> bool:
+    return response["id"] == "ask-1" and "connection that it came on is gone" in response["error"]["message"]
+
+
+async def test_a_server_hears_on_the_next_connection_that_its_question_is_lost() -> None:
+    with anyio.fail_after(LIMIT_S):
+        async with AskingServer() as server, hub_for(server, MemoryStore()) as hub:
+            client, task_id = await asked(hub)
+            await lose_question(client)
+            assert (await client.call("get_task_result", task_id=task_id)).texts[0] == "done"
+            (response,) = server.responses
+            assert is_of_a_lost_question(response)
+            assert len(server.seen("initialize")) == 1
+            lose(client)
+            await connected(client, 3)
+            assert server.responses == [response], "it hears that once"
+
+
+async def test_a_server_hears_from_the_next_hub_that_its_question_is_lost() -> None:
+    with anyio.fail_after(LIMIT_S):
+        async with AskingServer() as server:
+            store = MemoryStore()
+            async with hub_for(server, store) as hub:
+                client, task_id = await asked(hub)
+                # What this hub says at its end does not get through, as if it were killed.
+                server.is_deaf = True
+            server.is_deaf = False
+            async with hub_for(server, store) as hub:
+                again = HubClient(hub, hub.sessions[client.session.id])
+                assert (await again.call("get_task_result", task_id=task_id)).texts[0] == "done"
+            (response,) = server.responses
+            assert is_of_a_lost_question(response)
+
+
+async def test_a_question_that_is_lost_with_its_session_is_not_answered_in_another_one() -> None:
+    with anyio.fail_after(LIMIT_S):
+        async with AskingServer() as server, hub_for(server, MemoryStore()) as hub:
+            client, task_id = await asked(hub)
+            server.forget()
+            await lose_question(client)
+            assert (await client.call("get_task_result", task_id=task_id)).error_code == "TASK_FAILED"
+            assert server.responses == []
+
+
 async def connected(client: HubClient, times: int) -> None:
     """Wait until the link has been connected so often."""
     link = client.session.link("scoped")
@@ -303,10 +400,23 @@ async def test_a_session_that_is_refused_for_ever_does_not_keep_the_link_from_co
 
 async def test_a_new_connection_that_somebody_asked_for_has_a_new_session(server: ScopedServer) -> None:
     async with hub_for(server, MemoryStore()) as hub:
-        client, _ = await begun(hub)
+        client = HubClient(hub, await hub.open_session())
+        await connected(client, 1)
         await client.call("reconnect_server", name="scoped")
-        while client.session.link("scoped").life.times_connected < 2:
-            await client.call("await_activity", timeout_ms=50)
+        await connected(client, 2)
+    assert len(server.seen("initialize")) == 2
+
+
+async def test_a_new_connection_does_not_cost_the_tasks_that_live_in_the_session(server: ScopedServer) -> None:
+    async with hub_for(server, MemoryStore()) as hub:
+        client, task_id = await begun(hub)
+        await client.call("reconnect_server", name="scoped")
+        await connected(client, 2)
+        server.finished.set()
+        assert (await client.call("get_task_result", task_id=task_id)).texts[0] == "done"
+        assert len(server.seen("initialize")) == 1
+        await client.call("reconnect_server", name="scoped")
+        await connected(client, 3)
     assert len(server.seen("initialize")) == 2
 
 

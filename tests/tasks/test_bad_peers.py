@@ -16,6 +16,7 @@ from emceepee.client.liveness import watch_liveness
 from emceepee.client.tasks import ANSWER_SECONDS
 from emceepee.errors import PeerError
 from emceepee.testing import FakeClock, HubClient, form, running_hub, text_result
+from emceepee.wire.transport import HTTP_STATUS
 from tests.tasks.scripted import TaskServer, eras, settle
 
 pytestmark = pytest.mark.anyio
@@ -66,6 +67,7 @@ def assert_nothing_left(connection: ServerConnection) -> None:
     assert inbound.origins._late_progress == {}
     assert inbound._open == set()
     assert inbound.watch._followed == {}
+    assert inbound._followed == {}
 
 
 @asynccontextmanager
@@ -97,9 +99,9 @@ async def status_of(client: HubClient, task_id: str) -> str:
     return status
 
 
-def refusing(code: int, message: str) -> Callable[[Mapping[str, Any]], Any]:
+def refusing(code: int, message: str, data: object = None) -> Callable[[Mapping[str, Any]], Any]:
     async def refuse(_params: Mapping[str, Any]) -> JsonObject:
-        raise PeerError(code, message)
+        raise PeerError(code, message, data)
 
     return refuse
 
@@ -402,6 +404,44 @@ async def test_the_error_of_a_forgotten_task_does_not_show_the_servers_id(clock:
         await clock.advance(2)
         told = await client.call("get_task_result", task_id=task_id)
         assert "task-1" not in "".join(told.texts)
+
+
+@eras
+@pytest.mark.parametrize("status", [None, 202, 302, 401, 403, 410, 503])
+async def test_a_page_in_place_of_an_answer_says_nothing_of_the_task(
+    clock: FakeClock, modern: bool, status: int | None
+) -> None:
+    """What a gateway or a login page answers carries no JSON-RPC; the transport says so with an error of its own."""
+    server = TaskServer(modern=modern)
+    good = server.scripted.methods
+    page = refusing(-32000, "the server answered with a page", {HTTP_STATUS: status})
+    if status is None:
+        page = refusing(-32700, "the server's answer is not JSON-RPC")
+    async with calling(server, clock) as call:
+        server.scripted.methods = {**good, "tasks/get": page, "tasks/result": page}
+        await clock.advance(300)
+        assert not call.is_over
+        server.scripted.methods = good
+        server.finish("done")
+        await clock.advance(60)
+        assert call.result == server.result
+
+
+@eras
+async def test_an_error_that_is_not_about_the_task_is_borne_a_few_times(clock: FakeClock, modern: bool) -> None:
+    server = TaskServer(modern=modern)
+    good = server.scripted.methods
+    broken = refusing(-32603, "Internal error")
+    async with calling(server, clock) as call:
+        server.scripted.methods = {**good, "tasks/get": broken, "tasks/result": broken}
+        await clock.advance(5)
+        assert not call.is_over
+        server.scripted.methods = good
+        await clock.advance(10)
+        server.scripted.methods = {**good, "tasks/get": broken, "tasks/result": broken}
+        await clock.advance(30)
+        assert call.error is not None
+        assert (call.error.code, "lost the task" in call.error.message) == (-32603, True)
 
 
 GARBAGE: list[Any] = [

@@ -13,9 +13,16 @@ import anyio
 
 from emceepee.client.inbound import Inbound
 from emceepee.client.inputs import answer_to
-from emceepee.client.questions import Question
+from emceepee.client.questions import REJECTED, Question
 from emceepee.client.resumption import OpenInput, ResultRequest, Resumption
-from emceepee.client.tasks import PATIENCE, RemoteTask, ask_about_task, fetch_task
+from emceepee.client.tasks import (
+    MAX_REFUSALS,
+    PATIENCE,
+    RemoteTask,
+    ask_about_task,
+    fetch_task,
+    is_of_unknown_task,
+)
 from emceepee.client.watch import TaskNews
 from emceepee.concurrency import companions
 from emceepee.errors import ConnectionLost, PeerError, WireError
@@ -35,8 +42,7 @@ MAX_POLL_MS = 60_000
 RESULT_GRACE = 30.0
 """Seconds that `tasks/result` may take once the task has ended."""
 
-MAX_NONSENSE = 3
-"""Answers in a row that are no task, after which the server is believed to have lost it."""
+NOBODY_ANSWERED = PeerError(REJECTED, "nobody answered the question: the connection that it came on is gone")
 
 EVENLY = 0.5
 """In place of chance in a backoff: the tasks of a server are not asked about at the same moments anyway."""
@@ -81,11 +87,16 @@ class Follower:
             ConnectionLost: the connection is gone; the task may live on.
         """
         task_id, inbound = task.task_id, self._inbound
-        with inbound.origins.task_of(task_id, self._origin), inbound.watch.follow(task_id) as news:
+        await self._refuse_unanswered()
+        with (
+            inbound.origins.task_of(task_id, self._origin),
+            inbound.remember(self._origin, self._resumption),
+            inbound.watch.follow(task_id) as news,
+        ):
             async with companions() as tasks:
                 tasks.start_soon(self._keep_asking, task, news, tasks)
                 if self._era.name == "handshake":
-                    tasks.start_soon(self._fetch_result, task_id)
+                    tasks.start_soon(self._fetch_result, task)
                 await self._ended.wait()
         if not isinstance(self._outcome, ConnectionLost):
             self._withdraw_questions()
@@ -107,13 +118,26 @@ class Follower:
         with self._peer.clock.move_on_after(seconds):
             await self._ended.wait()
 
+    async def _refuse_unanswered(self) -> None:
+        """Tell the server that nobody will answer what it asked on a connection before this one.
+
+        Such a question ended with its connection. But where the session is taken up, the server still waits: only a
+        response with the same id, in the same session, lets it go on.
+        """
+        left, self._resumption.unanswered = self._resumption.unanswered, []
+        for request in left:
+            if request.session_id == self._peer.state.session_id:
+                await self._peer.refuse(request.request_id, NOBODY_ANSWERED)
+        if left:
+            self._resumption.changed()
+
     # The status
 
     async def _keep_asking(self, task: RemoteTask, news: TaskNews, tasks: anyio.abc.TaskGroup) -> None:
-        nonsense = silences = 0
+        refusals = silences = 0
         while not task.is_terminal:
             self._take_questions(task, tasks)
-            heard = await news.wait(self._peer.clock.move_on_after(_interval(task, silences)))
+            heard = await news.wait(self._peer.clock.move_on_after(_interval(task, silences + refusals)))
             try:
                 latest = heard if heard is not None else await self._get(task.task_id)
             except ConnectionLost as lost:
@@ -123,16 +147,16 @@ class Follower:
                 silences += 1
                 continue
             except PeerError as error:
-                nonsense += 1
+                refusals += 1
                 silences = 0
-                if error.code == -32602 or nonsense >= MAX_NONSENSE:
+                if is_of_unknown_task(error) or refusals >= MAX_REFUSALS:
                     self._end(PeerError(error.code, f"the server lost the task: {error.message}", error.data))
                     return
                 continue
             if silences:
                 # The connection that the result is awaited on may have gone silent, too.
                 self._held.cancel()
-            nonsense = silences = 0
+            refusals = silences = 0
             if _differs(task, latest):
                 self._on_task(latest)
             task = latest
@@ -155,13 +179,16 @@ class Follower:
 
     # 2025-11-25
 
-    async def _fetch_result(self, task_id: str) -> None:
+    async def _fetch_result(self, task: RemoteTask) -> None:
         """Hold `tasks/result` open; a server that does not block is asked again once the task has ended."""
-        await self._cancel_earlier_request()
+        if not task.is_terminal:
+            # Of a task that has ended, the server answers it just now, if it has not yet: the Python SDK's 1.30 loses
+            # its whole session to a cancellation that comes while it does.
+            await self._cancel_earlier_request()
         cuts = 0
         while not self._ended.is_set():
             with anyio.CancelScope() as self._held:
-                await self._ask_for_result(task_id)
+                await self._ask_for_result(task.task_id)
                 cuts = cuts + 1 if self._is_cut_off else 0
                 await self._ended_within(PATIENCE.delay(max(cuts, 1), EVENLY))
             if self._held.cancelled_caught:
@@ -221,8 +248,8 @@ class Follower:
     async def _is_over(self, task_id: str) -> bool:
         try:
             return (await self._get(task_id)).is_terminal
-        except PeerError:
-            return True
+        except PeerError as error:
+            return is_of_unknown_task(error)
         except ConnectionLost:
             return self._peer.is_over
 
@@ -270,11 +297,11 @@ class Follower:
             self._serving.discard(key)
 
 
-def _interval(task: RemoteTask, silences: int) -> float:
-    """Seconds until the server is asked again, after so many questions in a row that it did not answer."""
+def _interval(task: RemoteTask, failures: int) -> float:
+    """Seconds until the server is asked again, after so many questions in a row that it did not answer as it should."""
     wished = DEFAULT_POLL_MS if task.poll_interval_ms is None else task.poll_interval_ms
     interval = min(max(wished, MIN_POLL_MS), MAX_POLL_MS) / 1000
-    return max(interval, PATIENCE.delay(silences, EVENLY)) if silences else interval
+    return max(interval, PATIENCE.delay(failures, EVENLY)) if failures else interval
 
 
 def _differs(before: RemoteTask, after: RemoteTask) -> bool:

@@ -7,7 +7,8 @@ answer; whose they are is known to `origins.py`.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 from weakref import ref
 
@@ -19,6 +20,7 @@ from emceepee.client.origins import Origins
 from emceepee.client.questions import KIND_OF_METHOD, Question
 from emceepee.client.receiver import METHODS as RECEIVER_METHODS
 from emceepee.client.receiver import ReceiverTasks
+from emceepee.client.resumption import Resumption, UnansweredRequest
 from emceepee.client.urls import CompletedUrls
 from emceepee.client.watch import TaskWatch
 from emceepee.clock import Clock, sleep
@@ -54,6 +56,8 @@ class Inbound:
         self.watch = TaskWatch()
         self.completed_urls = CompletedUrls()
         self.events = EventFeed()
+        self._followed: dict[object, tuple[object, Resumption]] = {}
+        """The origins of tasks, each with what another connection needs to go on with it."""
         self._receiver: ReceiverTasks | None = None
         self._spawn: Callable[..., object] | None = None
         self._open: set[Question] = set()
@@ -89,7 +93,9 @@ class Inbound:
 
     # What the peer hands over
 
-    async def on_request(self, method: str, params: Mapping[str, Any], related: int | None) -> JsonObject:
+    async def on_request(
+        self, method: str, params: Mapping[str, Any], related: int | None, request_id: RequestId | None
+    ) -> JsonObject:
         if method == "ping":
             return {}
         if method == "roots/list" and self._options.roots is not None:
@@ -102,7 +108,36 @@ class Inbound:
         if self._receiver is not None and isinstance(params.get("task"), Mapping):
             return self._ask_as_task(self._receiver, kind, params, belongs_to)
         question = self.ask(kind, params, arrival="request", belongs_to=belongs_to)
-        return await self.wait_for_answer(question)
+        with self._remembered(request_id, belongs_to.call):
+            return await self.wait_for_answer(question)
+
+    @contextmanager
+    def remember(self, origin: object, resumption: Resumption) -> Iterator[None]:
+        """While the body runs, `resumption` knows what a server waits for that belongs to `origin`."""
+        key = object()
+        self._followed[key] = (origin, resumption)
+        try:
+            yield
+        finally:
+            del self._followed[key]
+
+    @contextmanager
+    def _remembered(self, request_id: RequestId | None, origin: object) -> Iterator[None]:
+        """While the body answers a request, and for good if the connection ends before it has."""
+        session_id = None if self._state is None else self._state.session_id
+        found = next((resumption for other, resumption in self._followed.values() if other is origin), None)
+        if origin is None or found is None or session_id is None or request_id is None:
+            yield
+            return
+        request = UnansweredRequest(session_id, request_id)
+        found.unanswered.append(request)
+        found.changed()
+        try:
+            yield
+        finally:
+            if not self._is_over and request in found.unanswered:
+                found.unanswered.remove(request)
+                found.changed()
 
     async def list_roots(self) -> JsonObject:
         """The answer to `roots/list`, however it was asked."""

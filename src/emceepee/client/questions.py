@@ -15,7 +15,7 @@ import anyio
 from emceepee.core.questions import Arrival, Belonging, QuestionKind
 from emceepee.errors import PeerError, QuestionSettled
 
-__all__ = ["KIND_OF_METHOD", "CallRef", "Question", "Settled"]
+__all__ = ["KIND_OF_METHOD", "REJECTED", "CallRef", "Question", "Settled"]
 
 Settled: TypeAlias = Literal["answered", "rejected", "withdrawn", "lost"]
 """How it ended: with an answer, with an error, taken back by the server, or with the connection."""

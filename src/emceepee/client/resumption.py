@@ -16,8 +16,9 @@ from emceepee.client.questions import KIND_OF_METHOD, Question
 from emceepee.client.tasks import RemoteTask
 from emceepee.core.questions import Arrival, QuestionKind
 from emceepee.errors import PeerError
+from emceepee.wire.transport import RequestId
 
-__all__ = ["InputRound", "OpenInput", "ResultRequest", "Resumption", "ResumptionKeeper"]
+__all__ = ["InputRound", "OpenInput", "ResultRequest", "Resumption", "ResumptionKeeper", "UnansweredRequest"]
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -113,6 +114,13 @@ class ResultRequest(NamedTuple):
     request_id: int
 
 
+class UnansweredRequest(NamedTuple):
+    """A request that the server waits for the response to, in the session that it was sent in."""
+
+    session_id: str
+    request_id: RequestId
+
+
 @dataclass(slots=True)
 class Resumption:
     """Filled in while a call goes on; hand it in again with the next connection."""
@@ -123,6 +131,8 @@ class Resumption:
     round: InputRound | None = None
     result_request: ResultRequest | None = None
     """The newest one for the task."""
+    unanswered: list[UnansweredRequest] = field(default_factory=list)
+    """What the task's server asks; what is still here when the connection is gone, it has to be told on the next."""
     keeper: ResumptionKeeper | None = None
 
     @property
@@ -148,6 +158,7 @@ class Resumption:
             "inputs": {key: entry.as_json() for key, entry in self.inputs.items()},
             "round": None if self.round is None else self.round.as_json(),
             "result_request": None if self.result_request is None else self.result_request._asdict(),
+            "unanswered": [request._asdict() for request in self.unanswered],
         }
 
     @classmethod
@@ -157,6 +168,8 @@ class Resumption:
             resumption.round = InputRound(_inputs(found["inputs"]), found["state"], found["refusal"])
         if (left := value["result_request"]) is not None:
             resumption.result_request = ResultRequest(**left)
+        # Not written down by earlier versions.
+        resumption.unanswered = [UnansweredRequest(**request) for request in value.get("unanswered", ())]
         return resumption
 
 

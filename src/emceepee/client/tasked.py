@@ -21,12 +21,14 @@ from emceepee.client.interactive import InteractiveRequest
 from emceepee.client.listening import Listener
 from emceepee.client.resumption import Resumption
 from emceepee.client.tasks import (
+    MAX_REFUSALS,
     PATIENCE,
     RemoteStatus,
     RemoteTask,
     fetch_task,
     immediate_response,
     is_created_task,
+    is_of_unknown_task,
     parse_task,
 )
 from emceepee.errors import ConnectionLost, PeerError, WireError
@@ -108,9 +110,14 @@ class TaskRunner:
 
     async def _found(self, task_id: str) -> RemoteTask:
         """The server's word on a task, asked for until it comes or the connection is over."""
+        refusals = 0
         for tries in count(1):
             try:
                 return await self.get(task_id)
+            except PeerError as error:
+                refusals += 1
+                if is_of_unknown_task(error) or refusals >= MAX_REFUSALS:
+                    raise
             except ConnectionLost:
                 if self._peer.is_over:
                     raise

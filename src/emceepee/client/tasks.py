@@ -8,12 +8,13 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from emceepee.core.backoff import Backoff
 from emceepee.errors import ConnectionLost, PeerError, RequestTimedOut
-from emceepee.protocol import INTERNAL_ERROR, meta_of
+from emceepee.protocol import INTERNAL_ERROR, INVALID_PARAMS, meta_of
 from emceepee.wire.era import Era
 from emceepee.wire.peer import Peer
-from emceepee.wire.transport import is_passing_refusal
+from emceepee.wire.transport import HTTP_STATUS
 
 __all__ = [
+    "MAX_REFUSALS",
     "PATIENCE",
     "RemoteStatus",
     "RemoteTask",
@@ -21,6 +22,7 @@ __all__ = [
     "fetch_task",
     "immediate_response",
     "is_created_task",
+    "is_of_unknown_task",
     "parse_task",
 ]
 
@@ -30,12 +32,18 @@ STATUSES: Mapping[str, RemoteStatus] = {status: status for status in get_args(Re
 TERMINAL: frozenset[str] = frozenset({"completed", "failed", "cancelled"})
 IMMEDIATE_RESPONSE_META_KEY = "io.modelcontextprotocol/model-immediate-response"
 
+PARSE_ERROR = -32700
+"""With this code, the transport says that what came is no JSON-RPC."""
+
 ANSWER_SECONDS = 15.0
 """For what a server answers at once. A connection that went silent, as a NAT and a laptop's sleep leave them, is given
 up after that."""
 
 PATIENCE = Backoff(longest=30.0)
 """Between questions about a task that did not get through: a task is lost only when its server says so."""
+
+MAX_REFUSALS = 5
+"""Answers of the server's own in a row that say nothing of its task, after which it is believed to have lost it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +103,19 @@ async def ask_about_task(
     except RequestTimedOut as late:
         raise ConnectionLost(str(late)) from None
     except PeerError as error:
-        if is_passing_refusal(error.data):
+        if _is_no_answer(error):
             raise ConnectionLost(error.message) from None
         raise
+
+
+def _is_no_answer(error: PeerError) -> bool:
+    """Whether it stands for something that is no JSON-RPC: a login page, a gateway's error, whatever its status."""
+    return error.code == PARSE_ERROR or (isinstance(error.data, Mapping) and HTTP_STATUS in error.data)
+
+
+def is_of_unknown_task(error: PeerError) -> bool:
+    """Whether the server says that it has no such task; with any other error it may have it all the same."""
+    return error.code == INVALID_PARAMS
 
 
 async def fetch_task(peer: Peer, era: Era, task_id: str) -> RemoteTask:

@@ -163,9 +163,9 @@ class Link:
         return ServerDisconnected(self.name, reason, None if self.life.times_connected else remedy_for(self.config))
 
     def reconnect(self) -> None:
-        """Have a new connection made now, whatever became of the old one."""
+        """Have a new connection made now, whatever became of the old one: in a new session, unless tasks need it."""
         self.life.forgive()
-        self._wants_new_session = True
+        self._wants_new_session = not self._sessions.are_needed(self.name)
         if (attempt := self._attempt) is not None and attempt.is_under_way:
             attempt.is_retired = True
             if attempt.server is not None:

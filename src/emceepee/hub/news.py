@@ -19,6 +19,7 @@ from emceepee.hub.call import Call
 from emceepee.hub.link import Link
 from emceepee.hub.origin import Origin
 from emceepee.hub.shared import Shared
+from emceepee.protocol import INVALID_PARAMS
 
 __all__ = ["OnNotification", "ServerNews"]
 
@@ -212,8 +213,9 @@ async def _ask_about(link: Link, server_task_id: str) -> ServerAnswer:
         return "silent"
     try:
         task = await link.server.get_task(server_task_id)
-    except PeerError:
-        return "unknown"
+    except PeerError as error:
+        # Any other error says nothing of the task.
+        return "unknown" if error.code == INVALID_PARAMS else "silent"
     except WireError:
         return "silent"
     return "finished" if task.is_terminal else "known"

@@ -99,15 +99,23 @@ class Recollection:
             if task.is_terminal:
                 continue
             self.journal.server_sessions.on_task(task)
-            call = self._try_to_take_up(task, memories.waiting_calls.get(task.task_id))
+            waiting = memories.waiting_calls.get(task.task_id)
+            call = self._try_to_take_up(task, waiting)
             if call is None:
-                self.state.tasks.finish(task.task_id, "failed", error=RESTARTED)
+                self.state.tasks.finish(task.task_id, "failed", error=self._why_it_ended(task, waiting))
                 self.journal.forget_waiting_call(task.task_id)
                 continue
             questions = [question for question in questions if not self._asked_again(question, call)]
         for question in questions:
             self.state.questions.restore(question)
             self.state.questions.settle(question.request_id, "rejected", reason=RESTARTED)
+
+    def _why_it_ended(self, task: Task, waiting: WaitingCall | None) -> str:
+        """Of a task that is not taken up: one that could have been may lack nothing but its server."""
+        could_go_on = task.server_task_id is not None or waiting is not None
+        if could_go_on and self.find_link(task.server) is None:
+            return f"{RESTARTED}, and there is no server {task.server!r} any more"
+        return RESTARTED
 
     def _try_to_take_up(self, task: Task, waiting: WaitingCall | None) -> Call | None:
         try:

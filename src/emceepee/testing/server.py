@@ -20,7 +20,7 @@ from emceepee.protocol import METHOD_NOT_FOUND, meta_of
 from emceepee.wire.era import LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION
 from emceepee.wire.memory import MemoryTransport
 from emceepee.wire.peer import Peer
-from emceepee.wire.transport import Channel, Transport
+from emceepee.wire.transport import Channel, RequestId, Transport
 
 __all__ = ["ScriptedCall", "ScriptedServer", "form", "text_result"]
 
@@ -147,7 +147,9 @@ class _Connection:
     def __init__(self, server: ScriptedServer) -> None:
         self._server = server
 
-    async def on_request(self, method: str, params: Mapping[str, Any], related: int | None) -> JsonObject:
+    async def on_request(
+        self, method: str, params: Mapping[str, Any], related: int | None, request_id: RequestId | None
+    ) -> JsonObject:
         server = self._server
         server.received.append((method, params))
         if method in server.methods:

@@ -22,13 +22,21 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.message import MessageMetadata, ServerMessageMetadata, SessionMessage
 from mcp.shared.transport_context import TransportContext
-from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR
+from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, ErrorData
 
 from emceepee.clock import Clock
 from emceepee.concurrency import companions
 from emceepee.errors import ConnectionLost, EmceepeeError, PeerError, RequestTimedOut
+from emceepee.wire.envelope import failure
 from emceepee.wire.era import Era, HandshakeEra
-from emceepee.wire.transport import Channel, ChannelState, Transport, is_transport_failure, was_never_taken
+from emceepee.wire.transport import (
+    Channel,
+    ChannelState,
+    RequestId,
+    Transport,
+    is_transport_failure,
+    was_never_taken,
+)
 
 __all__ = ["OnProgress", "Peer", "PeerHandler", "open_peer"]
 
@@ -52,7 +60,9 @@ HELD_OPEN = frozenset({"subscriptions/listen", "tasks/get", "tasks/result", "tas
 class PeerHandler(Protocol):
     """What comes from the server. `related` is the id of the request of ours on whose response stream it came."""
 
-    async def on_request(self, method: str, params: Mapping[str, Any], related: int | None) -> JsonObject:
+    async def on_request(
+        self, method: str, params: Mapping[str, Any], related: int | None, request_id: RequestId | None
+    ) -> JsonObject:
         """Answer a request; cancelled if the server takes it back.
 
         Raises:
@@ -84,6 +94,7 @@ class Peer:
         self._running = anyio.CancelScope()
         self.last_heard = clock.monotonic()
         """When the server last gave a sign of life."""
+        self._write = channel.write
         self._heard = _Heard(channel.read)
         self._dispatcher: JSONRPCDispatcher[TransportContext] = JSONRPCDispatcher(
             self._heard, channel.write, on_stream_exception=self._on_stream_exception
@@ -156,6 +167,11 @@ class Peer:
             self.abandon(request_id)
         raise RequestTimedOut(method, timeout)
 
+    async def refuse(self, request_id: RequestId, error: PeerError) -> None:
+        """Answer a request of the server's that came over an earlier connection, in the same session."""
+        facts = ErrorData(code=error.code, message=error.message, data=error.data)
+        await self._write.send(failure(request_id, facts))
+
     def abandon(self, request_id: int) -> None:
         """Nobody waits for the response to a request any more; what the server is told of it is up to the caller."""
         self._state.on_abandoned(request_id)
@@ -202,7 +218,8 @@ class Peer:
         self, context: DispatchContext[TransportContext], method: str, params: Mapping[str, Any] | None
     ) -> JsonObject:
         try:
-            return await self._handler.on_request(method, params or {}, _related(context.message_metadata))
+            related = _related(context.message_metadata)
+            return await self._handler.on_request(method, params or {}, related, context.request_id)
         except PeerError as error:
             raise MCPError(error.code, error.message, error.data) from None
         except EmceepeeError as error:
