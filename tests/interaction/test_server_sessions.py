@@ -35,6 +35,7 @@ class ScopedServer(Origin):
         self.finished = anyio.Event()
         self.unknown_status = 404
         self.is_away = False
+        self.takes_an_id_once = False
 
     def methods(self) -> list[str]:
         """What was asked for in the newest session, by JSON-RPC or HTTP method."""
@@ -80,6 +81,9 @@ class ScopedServer(Origin):
                 await exchange.result({"task": task})
             case "tasks/get" if self.sessions[session_id]:
                 await exchange.result(task)
+            case "tasks/result" if self.takes_an_id_once and self._has_seen_before(exchange):
+                error = {"code": -32600, "message": "The id is in use"}
+                await exchange.json({"jsonrpc": "2.0", "id": exchange.message["id"], "error": error})
             case "tasks/result" if self.sessions[session_id]:
                 await self.finished.wait()
                 await exchange.result(text_result("done"))
@@ -88,6 +92,10 @@ class ScopedServer(Origin):
             case _:
                 error = {"code": -32602, "message": "Task not found"}
                 await exchange.json({"jsonrpc": "2.0", "id": exchange.message["id"], "error": error})
+
+    def _has_seen_before(self, exchange: Exchange) -> bool:
+        ids = [seen.message["id"] for seen in self.seen("tasks/result")]
+        return ids.count(exchange.message["id"]) > 1
 
 
 class AskingServer(ScopedServer):
@@ -168,27 +176,49 @@ async def test_a_restarted_hub_goes_on_in_the_session_of_its_task(server: Scoped
     assert server.exchanges[before].headers["mcp-session-id"] == "session-1"
     assert server.exchanges[before].headers["mcp-protocol-version"] == "2025-11-25"
     assert len(server.seen("initialize")) == 1
-    ids = [exchange.message["id"] for exchange in server.exchanges if b'"id":' in exchange.body]
-    assert len(ids) == len(set(ids)) > 4, "an id is used once in a session"
+    requests = {
+        (exchange.message["id"], exchange.message["method"])
+        for exchange in server.exchanges
+        if b'"id":' in exchange.body
+    }
+    assert len({request_id for request_id, _ in requests}) == len(requests) > 4, "an id stands for one request"
     assert len(server.seen("DELETE")) == 1, "when no task needs it, the session ends with the hub"
 
 
-async def test_what_the_hub_before_left_open_is_cancelled_in_the_same_session_only(server: ScopedServer) -> None:
+async def test_what_the_hub_before_left_open_is_sent_once_more_in_the_same_session_only(server: ScopedServer) -> None:
     store = MemoryStore()
     async with hub_for(server, store) as hub:
         client, task_id = await begun(hub)
         await server.asked(lambda: bool(server.seen("tasks/result")))
-    left = server.seen("tasks/result")[0].message["id"]
     async with hub_for(server, store):
         await server.asked(lambda: len(server.seen("tasks/result")) >= 2)
-        await server.asked(lambda: bool(server.seen("notifications/cancelled")))
-    (cancelled,) = server.seen("notifications/cancelled")
-    assert cancelled.message["params"]["requestId"] == left
+    first, again = (exchange.message for exchange in server.seen("tasks/result"))
+    assert first == again
     server.forget()
     async with hub_for(server, store) as hub:
+        later = HubClient(hub, hub.sessions[client.session.id])
+        assert (await later.call("get_task_result", task_id=task_id)).error_code == "TASK_FAILED"
+    for exchange in server.seen("tasks/result")[2:]:
+        assert exchange.message["id"] != first["id"], "in a new session the id would be another request's"
+    assert server.seen("notifications/cancelled") == []
+
+
+async def test_what_the_server_does_not_take_twice_is_cancelled_and_asked_anew(server: ScopedServer) -> None:
+    store = MemoryStore()
+    server.takes_an_id_once = True
+    async with hub_for(server, store) as hub:
+        client, task_id = await begun(hub)
+        await server.asked(lambda: bool(server.seen("tasks/result")))
+    async with hub_for(server, store) as hub:
+        await server.asked(lambda: len(server.seen("tasks/result")) >= 3)
+        await server.asked(lambda: bool(server.seen("notifications/cancelled")))
+        server.finished.set()
         again = HubClient(hub, hub.sessions[client.session.id])
-        assert (await again.call("get_task_result", task_id=task_id)).error_code == "TASK_FAILED"
-    assert server.seen("notifications/cancelled") == [cancelled], "in a new session the id would be another request's"
+        assert (await again.call("get_task_result", task_id=task_id)).texts[0] == "done"
+    first, refused, anew = (exchange.message["id"] for exchange in server.seen("tasks/result"))
+    assert first == refused != anew
+    (cancelled,) = server.seen("notifications/cancelled")
+    assert cancelled.message["params"]["requestId"] == first
 
 
 async def test_what_was_left_open_for_a_task_that_has_ended_is_not_cancelled(server: ScopedServer) -> None:

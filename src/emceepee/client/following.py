@@ -96,7 +96,7 @@ class Follower:
             async with companions() as tasks:
                 tasks.start_soon(self._keep_asking, task, news, tasks)
                 if self._era.name == "handshake":
-                    tasks.start_soon(self._fetch_result, task)
+                    tasks.start_soon(self._fetch_result, task_id)
                 await self._ended.wait()
         if not isinstance(self._outcome, ConnectionLost):
             self._withdraw_questions()
@@ -179,23 +179,37 @@ class Follower:
 
     # 2025-11-25
 
-    async def _fetch_result(self, task: RemoteTask) -> None:
+    async def _fetch_result(self, task_id: str) -> None:
         """Hold `tasks/result` open; a server that does not block is asked again once the task has ended."""
-        if not task.is_terminal:
-            # Of a task that has ended, the server answers it just now, if it has not yet: the Python SDK's 1.30 loses
-            # its whole session to a cancellation that comes while it does.
-            await self._cancel_earlier_request()
+        repeated = self._earlier_request()
         cuts = 0
         while not self._ended.is_set():
             with anyio.CancelScope() as self._held:
-                await self._ask_for_result(task.task_id)
+                await self._ask_for_result(task_id, repeated)
+                if repeated is not None and not self._is_cut_off:
+                    # Refused, or of no use: then the server must not go on with that one.
+                    await self._cancel_earlier_request()
+                    repeated = None
+                    continue
                 cuts = cuts + 1 if self._is_cut_off else 0
                 await self._ended_within(PATIENCE.delay(max(cuts, 1), EVENLY))
             if self._held.cancelled_caught:
                 await self._leave_earlier_request()
+                repeated = None
 
-    async def _ask_for_result(self, task_id: str) -> None:
-        request_id = self._peer.new_request_id()
+    def _earlier_request(self) -> int | None:
+        """The id of a request for the result that was cut off, if it can be sent once more.
+
+        Servers tell a task's questions to whoever asked for its result first, be it on a connection that is gone. It is
+        the same request, so the server answers both of them where the newest came from. To cancel the first would be
+        the other way, but crossing its answer it ends the whole session of a server on 1.x of the Python SDK.
+        """
+        left = self._resumption.result_request
+        is_known = left is not None and left.session_id is not None and left.session_id == self._peer.state.session_id
+        return left.request_id if left is not None and is_known else None
+
+    async def _ask_for_result(self, task_id: str, repeated: int | None) -> None:
+        request_id = self._peer.new_request_id() if repeated is None else repeated
         self._resumption.result_request = ResultRequest(self._peer.state.session_id, request_id)
         self._resumption.changed()
         params = {"taskId": task_id}
@@ -220,11 +234,9 @@ class Follower:
         self._is_cut_off = False
 
     async def _cancel_earlier_request(self) -> None:
-        """Servers tell a task's questions to whoever asked for its result first, be it on a connection that is gone."""
-        left = self._resumption.result_request
-        if left is not None and left.session_id is not None and left.session_id == self._peer.state.session_id:
+        if (request_id := self._earlier_request()) is not None:
             reason = "the connection that it was sent on is gone"
-            await self._peer.notify("notifications/cancelled", {"requestId": left.request_id, "reason": reason})
+            await self._peer.notify("notifications/cancelled", {"requestId": request_id, "reason": reason})
 
     async def _better_than(self, error: PeerError, task_id: str) -> PeerError:
         """The error itself, unless the task was cancelled or the error is only about the result that is missing."""
