@@ -122,6 +122,27 @@ async def test_a_hub_that_ended_delivers_the_result_of_a_native_task(tmp_path: P
                 await hub.stop()
 
 
+async def test_tasks_that_end_just_as_the_next_hub_takes_them_up_are_all_delivered(tmp_path: Path) -> None:
+    """A server on 1.x of the Python SDK loses its session, and all tasks in it, if a cancellation crosses an answer."""
+    with waiting_server("2025-11-25") as server, anyio.fail_after(LIMIT_S):
+        hub = HubProcess(tmp_path, {"native": address(server)})
+        await hub.start()
+        try:
+            async with HttpClient(hub.url) as client:
+                args = {"path": str(tmp_path / "released")}
+                tasks = [await native_task(client, "wait_for", args) for _ in range(30)]
+                await anyio.to_thread.run_sync(server.wait_for_line, "results: 30 wanted")
+                await hub.kill()
+                await hub.start()
+                await anyio.to_thread.run_sync(server.wait_for_line, "results: 31 wanted")
+                (tmp_path / "released").touch()
+                results = [await client.call("get_task_result", {"task_id": task_id}) for task_id in tasks]
+                assert {result["content"][0]["text"] for result in results} == {"it is there"}
+        finally:
+            if hub.program is not None:
+                await hub.stop()
+
+
 @pytest.mark.parametrize("end", ["kill", "stop"])
 async def test_a_task_that_asks_after_the_hub_ended_is_heard(tmp_path: Path, end: str) -> None:
     """The server asks the first who waits for the result: that must not be the hub that is gone."""
